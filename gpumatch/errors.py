@@ -1,0 +1,59 @@
+"""Every exception that gpumatch raises on purpose.
+
+Each message names the thing, what was expected, what was found and, where it helps, what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GpumatchError(Exception):
+    """Base class: ``except gm.GpumatchError`` catches all of them."""
+
+
+class ParseError(GpumatchError, ValueError):
+    """Text that is not an expression. ``position`` is the offset of the first offending character."""
+
+    def __init__(self, message: str, text: str = "", position: int = 0) -> None:
+        self.message, self.text, self.position = message, text, position
+        super().__init__(message, text, position)
+
+    def __str__(self) -> str:
+        if not self.text:
+            return self.message
+        return f"{self.message} (at position {self.position})\n{_caret(self.text, self.position)}"
+
+
+class SchemaError(GpumatchError, ValueError):
+    """An unknown attribute, an unsupported type, or a constant or value of the wrong type."""
+
+
+class IdError(GpumatchError, ValueError):
+    """A subscription id that is duplicate, unknown, or of another type than the others."""
+
+
+class StorageError(GpumatchError):
+    """A saved index that is missing, truncated, altered, or written by a newer version."""
+
+
+class DeviceError(GpumatchError, RuntimeError):
+    """A device that is not there, or that cannot hold what was asked of it."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint for an unknown name: ``"; did you mean 'px'?"`` or the empty string."""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _caret(text: str, position: int, width: int = 72) -> str:
+    """The line that holds ``position`` with a caret below it, cut to ``width`` around the caret."""
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    line = text[start : end if end >= 0 else len(text)]
+    at = position - start
+    left = max(0, min(at - width // 2, len(line) - width))
+    shown = line[left : left + width].replace("\t", " ")
+    return f"  {shown}\n  {' ' * (at - left)}^"

@@ -1,0 +1,136 @@
+"""Attribute names and types: what an expression may mention and an event may hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from gpumatch.errors import SchemaError, nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["int", "float", "bool", "string", "date", "timestamp"]
+
+_KINDS: dict[str, tuple[Kind, str]] = {
+    **{f"int{bits}": ("int", f"int{bits}") for bits in (8, 16, 32, 64)},
+    "float32": ("float", "float32"),
+    "float": ("float", "float32"),
+    "float64": ("float", "float64"),
+    "double": ("float", "float64"),
+    "bool": ("bool", "bool"),
+    "boolean": ("bool", "bool"),
+    "string": ("string", "string"),
+    "large_string": ("string", "string"),
+    "string_view": ("string", "string"),
+    "date": ("date", "date"),
+    "date32": ("date", "date"),
+    "date32[day]": ("date", "date"),
+    "date64[ms]": ("date", "date"),
+}
+_TIMESTAMP = re.compile(r"timestamp(?:\[(s|ms|us|ns)?(?:,\s*)?(?:tz=)?([^\]]*)\])?")
+_LIST = re.compile(r"(?:large_)?list(?:_view)?<(?:(?:item|element): )?(.+)>")
+SUPPORTED = "int8..int64, float32, float64, bool, string, date, timestamp, timestamp[us, tz=ZONE], and list<…> of these"
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeType:
+    """One attribute's type. ``multi`` marks a list, of which a predicate needs one value to hold."""
+
+    kind: Kind
+    name: str
+    multi: bool = False
+    unit: Literal["us", "ns"] = "us"  # of timestamps; values come in any unit that fits it exactly
+    zone: str | None = None  # a timestamp without zone is a wall clock and never equals an instant
+
+    def __str__(self) -> str:
+        return f"list<{self.name}>" if self.multi else self.name
+
+
+SchemaLike: TypeAlias = "Schema | Mapping[str, str | AttributeType] | pa.Schema"
+
+
+class Schema:
+    """An ordered, immutable mapping from attribute name to type."""
+
+    __slots__ = ("_index", "names", "types")
+
+    def __init__(self, attributes: Mapping[str, AttributeType]) -> None:
+        self.names: tuple[str, ...] = tuple(attributes)
+        self.types: tuple[AttributeType, ...] = tuple(attributes.values())
+        self._index = {name: i for i, name in enumerate(self.names)}
+
+    @classmethod
+    def of(cls, schema: SchemaLike) -> Schema:
+        """From a mapping of names to type names, or from an Arrow schema."""
+        if isinstance(schema, Schema):
+            return schema
+        if not isinstance(schema, Mapping):
+            return cls({field.name: parse_type(field.name, str(field.type)) for field in schema})
+        return cls({_name(name): parse_type(name, given) for name, given in schema.items()})
+
+    def index(self, name: str) -> int:
+        """Position of an attribute; an unknown one is an error that offers the nearest name."""
+        try:
+            return self._index[name]
+        except KeyError:
+            raise SchemaError(f"unknown attribute {name!r}{nearest(name, self.names)}") from None
+
+    def find(self, name: str) -> int | None:
+        return self._index.get(name)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def __getitem__(self, name: str) -> AttributeType:
+        return self.types[self.index(name)]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.names == other.names and self.types == other.types
+
+    def __hash__(self) -> int:
+        return hash((self.names, self.types))
+
+    def __repr__(self) -> str:
+        return f"Schema({self.to_dict()!r})"
+
+    def to_dict(self) -> dict[str, str]:
+        """Names and type names; ``Schema.of`` reads it back."""
+        return {name: str(kind) for name, kind in zip(self.names, self.types, strict=True)}
+
+
+def parse_type(attribute: str, given: str | AttributeType) -> AttributeType:
+    """The type that a name such as ``"int64"``, ``"list<string>"`` or ``"timestamp[us, tz=UTC]"`` stands for."""
+    if isinstance(given, AttributeType):
+        return given
+    text = str(given).strip()
+    inner = _LIST.fullmatch(text)
+    scalar = _scalar_type(inner.group(1).strip() if inner else text)
+    if scalar is None:
+        raise SchemaError(f"attribute {attribute!r} has type {text!r}, which is not supported; use one of {SUPPORTED}")
+    kind, name, unit, zone = scalar
+    return AttributeType(kind, name, inner is not None, unit, zone)
+
+
+def _scalar_type(text: str) -> tuple[Kind, str, Literal["us", "ns"], str | None] | None:
+    text = text.removesuffix(" not null")
+    if text in _KINDS:
+        kind, name = _KINDS[text]
+        return kind, name, "us", None
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        return None
+    unit: Literal["us", "ns"] = "ns" if match.group(1) == "ns" else "us"
+    zone = match.group(2) or None
+    return "timestamp", f"timestamp[{unit}, tz={zone}]" if zone else f"timestamp[{unit}]", unit, zone
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise SchemaError(f"attribute names are non-empty strings, found {name!r}")
+    return name
