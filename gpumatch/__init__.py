@@ -1,0 +1,67 @@
+"""Match batches of events against millions of subscriptions: on the CPU, and on Spark.
+
+The public names load on first use, so that ``import gpumatch`` costs milliseconds and pulls in no compiler.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpumatch.errors import DeviceError, GpumatchError, IdError, ParseError, SchemaError, StorageError
+    from gpumatch.events import EventBatch
+    from gpumatch.expr import Expr, col, parse
+    from gpumatch.index import PstBloom, Scan
+    from gpumatch.matcher import Matcher, load
+    from gpumatch.results import Matches
+    from gpumatch.schema import Schema
+    from gpumatch.threads import set_num_threads
+
+__version__ = "0.1.0"  # pyproject.toml reads it from here
+
+__all__ = [
+    "DeviceError",
+    "EventBatch",
+    "Expr",
+    "GpumatchError",
+    "IdError",
+    "Matcher",
+    "Matches",
+    "ParseError",
+    "PstBloom",
+    "Scan",
+    "Schema",
+    "SchemaError",
+    "StorageError",
+    "__version__",
+    "col",
+    "load",
+    "parse",
+    "set_num_threads",
+]
+
+_HOMES = {
+    "errors": ("DeviceError", "GpumatchError", "IdError", "ParseError", "SchemaError", "StorageError"),
+    "events": ("EventBatch",),
+    "expr": ("Expr", "col", "parse"),
+    "index": ("PstBloom", "Scan"),
+    "matcher": ("Matcher", "load"),
+    "results": ("Matches",),
+    "schema": ("Schema",),
+    "threads": ("set_num_threads",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gpumatch' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"gpumatch.{_HOME[name]}"), name)
+    globals()[name] = value  # next time no call
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,44 @@
+# Everything runs in .venv, which is made on first use and brought up to date when pyproject.toml changes.
+# ARGS goes to the program: make test ARGS="-k schema", make demo ARGS="--events 10000".
+.POSIX:
+
+PYTHON = python3
+BIN = .venv/bin
+ARGS =
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/.run
+	$(BIN)/gpumatch demo $(ARGS)
+
+test: .venv/.test
+	$(BIN)/python -m pytest $(ARGS)
+
+# mypy does not see that kernels/ and spark_plugin/ install as gpumatch.kernels and gpumatch.spark: it reads an
+# installed copy. setuptools would put stale modules from build/ into that copy, hence the rm.
+lint: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	rm -rf build
+	$(BIN)/python -m pip install --quiet --no-deps --target build/tree .
+	cd build/tree && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gpumatch
+
+bench: .venv/.run
+	$(BIN)/python bench/run.py $(ARGS)
+
+clean:
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis gpumatch.egg-info
+
+.venv/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'gpumatch needs Python 3.11 or newer as $(PYTHON); or name one: make PYTHON=/path/to/python3.11'; exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.test: .venv/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[test,spark]'
+	@touch $@
+
+.venv/.run: .venv/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[spark,bench]'
+	@touch $@
