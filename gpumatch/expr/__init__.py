@@ -1,0 +1,28 @@
+"""The expression language: text or ``col()`` to flat programs, and what they mean."""
+
+from gpumatch.expr.builder import col
+from gpumatch.expr.constants import constant
+from gpumatch.expr.evaluate import evaluate, trace
+from gpumatch.expr.printing import predicate_text
+from gpumatch.expr.shapes import Shape, bind, parse, parse_many
+from gpumatch.expr.tree import Expr, Op, Predicate, Slot, Timestamp
+from gpumatch.expr.typing_rules import check, coerce
+
+__all__ = [
+    "Expr",
+    "Op",
+    "Predicate",
+    "Shape",
+    "Slot",
+    "Timestamp",
+    "bind",
+    "check",
+    "coerce",
+    "col",
+    "constant",
+    "evaluate",
+    "parse",
+    "parse_many",
+    "predicate_text",
+    "trace",
+]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn, TypeAlias
+
+from gpumatch.errors import ParseError
 
 MAX_DEPTH = 1000  # levels of nesting that an expression may have
 
 PredicateOp = Literal["=", "<", "<=", ">", ">=", "between", "in", "like", "null"]
 Connective = Literal["and", "or", "xor", "xnor", "not"]
+PRECEDENCE: dict[Connective, int] = {"or": 1, "xor": 2, "xnor": 2, "and": 3, "not": 4}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,7 +35,7 @@ class Slot:
 Constant: TypeAlias = "bool | int | float | str | dt.date | Timestamp"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Predicate:
     """A test of one attribute. ``like`` holds the bare prefix, ``null`` no value, ``in`` any number of them.
 
@@ -43,6 +47,14 @@ class Predicate:
     op: PredicateOp
     values: tuple[Constant | Slot, ...] = ()
     negated: bool = False
+
+    def __str__(self) -> str:
+        from gpumatch.expr.printing import predicate_text
+
+        return predicate_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Predicate {self}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +68,121 @@ class Op:
 Item: TypeAlias = "Predicate | Op | bool"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Expr:
-    """A Boolean expression in postfix order; ``TRUE`` and ``FALSE`` are items of their own."""
+    """A Boolean expression in postfix order; ``TRUE`` and ``FALSE`` are items of their own.
+
+    ``&``, ``|``, ``^``, ``~`` and ``xnor`` combine expressions; ``==`` compares them as written.
+    """
 
     program: tuple[Item, ...]
+    # Kept so that building a long chain operator by operator does not walk the whole program each time.
+    _depth: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def depth(self) -> int:
+        """Levels of parentheses and NOTs in the printed text."""
+        if self._depth is None:
+            object.__setattr__(self, "_depth", _measure(self))
+        assert self._depth is not None
+        return self._depth
+
+    def predicates(self) -> Iterator[Predicate]:
+        """The predicates in the order of the text, repeated ones repeatedly."""
+        return (item for item in self.program if isinstance(item, Predicate))
+
+    def operands(self) -> list[tuple[int, ...]]:
+        """For each item of the program, the positions of the items that it joins (none for predicates)."""
+        stack: list[int] = []
+        result: list[tuple[int, ...]] = []
+        for position, item in enumerate(self.program):
+            joined: tuple[int, ...] = ()
+            if isinstance(item, Op):
+                joined = tuple(stack[-item.arity :])
+                del stack[-item.arity :]
+            result.append(joined)
+            stack.append(position)
+        return result
+
+    def __and__(self, other: object) -> Expr:
+        return _join("and", self, other) if isinstance(other, Expr) else NotImplemented
+
+    def __or__(self, other: object) -> Expr:
+        return _join("or", self, other) if isinstance(other, Expr) else NotImplemented
+
+    def __xor__(self, other: object) -> Expr:
+        return _join("xor", self, other) if isinstance(other, Expr) else NotImplemented
+
+    def xnor(self, other: Expr) -> Expr:
+        """True where both are true or both are false."""
+        if not isinstance(other, Expr):
+            raise TypeError(f"xnor expects an expression, found {other!r}")
+        return _join("xnor", self, other)
+
+    def __invert__(self) -> Expr:
+        return _made((*self.program, Op("not", 1)), self.depth + 1 + needs_parentheses("not", 0, self.program[-1]))
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "an expression has no truth value: combine expressions with & | ^ ~ instead of and, or, not, if, "
+            "and write a chained comparison as between() or as two comparisons joined by &"
+        )
+
+    def __str__(self) -> str:
+        from gpumatch.expr.printing import expression_text
+
+        return expression_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Expr {self}>"
+
+
+def needs_parentheses(parent: Connective, place: int, child: Item) -> bool:
+    """Whether an operand must be put in parentheses when it is printed as operand number ``place``."""
+    if not isinstance(child, Op):
+        return False
+    outer, inner = PRECEDENCE[parent], PRECEDENCE[child.kind]
+    # XOR and XNOR share a level and bind to the left, so only the first operand may stay bare.
+    return inner < outer or (inner == outer and place > 0 and parent != "not")
+
+
+def _join(kind: Connective, left: Expr, right: Expr) -> Expr:
+    """One n-ary operator where the operands are chains of the same one, as the parser makes it."""
+    items: list[Item] = []
+    arity = depth = 0
+    for place, side in enumerate((left, right)):
+        root = side.program[-1]
+        if kind != "xnor" and isinstance(root, Op) and root.kind == kind:
+            items += side.program[:-1]
+            arity += root.arity
+            depth = max(depth, side.depth)
+            moved = place > 0
+        else:
+            items += side.program
+            arity += 1
+            depth = max(depth, side.depth + needs_parentheses(kind, place, root))
+            moved = False
+    program = (*items, Op(kind, arity))
+    # The first operand of a chain may need parentheses that it did without, once it is not the first any more.
+    return _made(program, _measure(Expr(program)) if moved and kind == "xor" else depth)
+
+
+def _made(program: tuple[Item, ...], depth: int) -> Expr:
+    if depth > MAX_DEPTH:
+        raise ParseError(f"the expression is nested more than {MAX_DEPTH} levels deep")
+    made = Expr(program)
+    object.__setattr__(made, "_depth", depth)
+    return made
+
+
+def _measure(expr: Expr) -> int:
+    depths: list[int] = []
+    for item, operands in zip(expr.program, expr.operands(), strict=True):
+        depth = 0
+        if isinstance(item, Op):
+            inner = (
+                depths[at] + needs_parentheses(item.kind, place, expr.program[at]) for place, at in enumerate(operands)
+            )
+            depth = max(inner) + (item.kind == "not")
+        depths.append(depth)
+    return depths[-1]

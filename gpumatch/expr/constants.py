@@ -1,0 +1,97 @@
+"""Constants: from their raw text in an expression, and back to canonical text."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import re
+from typing import Literal
+
+from gpumatch.errors import ParseError
+from gpumatch.expr.times import parse_date, parse_timestamp, timestamp_text
+from gpumatch.expr.tree import Constant, Slot, Timestamp
+
+SlotKind = Literal["literal", "date", "timestamp", "like"]
+_PREFIX_PATTERN = re.compile(r"((?:[^%_\\]|\\[%_\\])*+)%", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)")
+_SPECIAL = re.compile(r"[%_\\]")
+
+
+def constant(raw: str, kind: SlotKind = "literal") -> Constant:
+    """The value of one constant: a number with its sign, or a string in its quotes.
+
+    A malformed one is a ParseError about ``raw``; ``parse`` turns its position into that of the whole text.
+    """
+    if raw[0] != "'":
+        if kind != "literal":
+            raise ParseError(f"{kind.upper()} expects a string in single quotes, found {raw}", raw)
+        return _number(raw)
+    value = raw[1:-1].replace("''", "'")
+    if kind == "literal":
+        return value
+    if kind == "like":
+        return _prefix(value, raw)
+    try:
+        return parse_date(value) if kind == "date" else parse_timestamp(value)
+    except ParseError as error:
+        raise ParseError(error.message, raw) from None
+
+
+def _number(raw: str) -> int | float:
+    try:
+        return int(raw)
+    except ValueError:
+        pass
+    if raw.lstrip("+-").isdigit():  # longer than int() accepts
+        return int(decimal.Decimal(raw))
+    value = float(raw)
+    if math.isinf(value):
+        raise ParseError(f"the number {raw} is too large for a float; write INFINITY if that is meant", raw)
+    return value + 0.0  # -0.0 is 0.0
+
+
+def _prefix(pattern: str, raw: str) -> str:
+    match = _PREFIX_PATTERN.fullmatch(pattern)
+    if match is None:
+        raise ParseError(
+            f"LIKE {raw} is not supported: only prefix patterns are, literal text followed by one final %; "
+            r"write \% \_ \\ for the characters themselves",
+            raw,
+        )
+    return _ESCAPED.sub(r"\1", match[1])
+
+
+def constant_text(value: Constant | Slot) -> str:
+    """What the parser reads back as the same value. Slots of a template are shown as ``?0``, ``?1`` …"""
+    if isinstance(value, Slot):
+        return f"?{value.index}"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        return _digits(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else ("INFINITY" if value > 0 else "-INFINITY")
+    if isinstance(value, Timestamp):
+        return f"TIMESTAMP '{timestamp_text(value)}'"
+    if isinstance(value, dt.date):
+        return f"DATE '{value.isoformat()}'"
+    return quoted(value)
+
+
+def quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def pattern_text(prefix: Constant | Slot) -> str:
+    """A LIKE pattern that holds for strings that start with ``prefix``."""
+    if not isinstance(prefix, str):
+        return constant_text(prefix)
+    return quoted(_SPECIAL.sub(r"\\\g<0>", prefix) + "%")
+
+
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError:  # more digits than str() gives
+        return str(decimal.Decimal(value))
