@@ -1,0 +1,230 @@
+"""Wide, sparse events as CSR: entries of (attribute, value), bound to a schema without a step per attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types as pt
+
+from gpumatch.arrow_in import empty, exact, from_any, rescale, starts, whole
+from gpumatch.columns import Array, BadValue, Column, Strings, tick, zone_hint
+from gpumatch.errors import SchemaError
+from gpumatch.schema import AttributeType, Schema, parse_type
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """CSR events bound to a schema: entries of unknown attributes and missing values are gone.
+
+    ``attribute`` holds positions in the schema, ascending within an event and repeated only for list attributes.
+    Numbers stay in the type they came in, checked to convert exactly to that of their attribute.
+    """
+
+    offsets: Array  # int64, one more than there are events
+    attribute: Array  # int32
+    values: Array | Strings  # float64 or int64, as in a Column
+
+    def slice(self, start: int, stop: int) -> Sparse:
+        first, last = int(self.offsets[start]), int(self.offsets[stop])
+        offsets = self.offsets[start : stop + 1] - first
+        return Sparse(offsets, self.attribute[first:last], self.values[first:last])
+
+
+@dataclass(frozen=True, slots=True)
+class Csr:
+    """CSR events as the user gave them."""
+
+    offsets: Array
+    attribute: Array  # int32, indexes names
+    kind: AttributeType  # of all values
+    column: Column  # one value per entry
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, offsets: Any, attribute: Any, value: Any, names: Sequence[str]) -> Csr:
+        offsets, attribute = _integers("offsets", offsets), _integers("attribute", attribute)
+        _check_offsets(offsets, len(attribute))
+        if len(value) != len(attribute):
+            raise SchemaError(f"from_csr needs one value for each attribute, found {len(value)} for {len(attribute)}")
+        outside = (attribute < 0) | (attribute >= len(names))
+        if outside.any():
+            at = int(np.argmax(outside))
+            raise SchemaError(f"from_csr: attribute[{at}] is {attribute[at]}, but there are {len(names)} names")
+        value = _array(value)
+        kind = _value_kind(value)
+        column = from_any("value", kind, value)
+        if column is None:  # no value is present
+            offsets, attribute, column = np.zeros_like(offsets), attribute[:0], Column(empty(kind))
+        return cls(offsets.astype(np.int64, copy=False), attribute.astype(np.int32, copy=False), kind, column, names)
+
+    def slice(self, start: int, stop: int) -> Csr:
+        first, last = int(self.offsets[start]), int(self.offsets[stop])
+        offsets = self.offsets[start : stop + 1] - first
+        return Csr(offsets, self.attribute[first:last], self.kind, self.column.slice(first, last), self.names)
+
+    def bind(self, schema: Schema) -> Sparse:
+        """The entries that the schema knows, checked and in order."""
+        position = self._positions(schema)
+        kept = _drop(Sparse(self.offsets, position, self.column.values), self._keep(position))
+        return _ordered(_typed(kept, self.kind, schema), schema)
+
+    def _positions(self, schema: Schema) -> Array:
+        """The schema's position of every entry's attribute, -1 if it has none. Looks only at names that occur."""
+        names = self.names
+        if names is schema.names or (len(self.attribute) >= len(names) and tuple(names) == schema.names):
+            return self.attribute
+        occurs = np.zeros(len(names), np.bool_)
+        occurs[self.attribute] = True
+        positions = np.full(len(names), -1, np.int32)
+        for index in np.flatnonzero(occurs).tolist():
+            found = schema.find(names[index])
+            if found is not None:
+                positions[index] = found
+        return positions[self.attribute]
+
+    def _keep(self, position: Array) -> Array:
+        keep: Array = position >= 0
+        if self.column.valid is not None:
+            keep &= self.column.valid
+        values = self.column.values
+        if isinstance(values, np.ndarray) and values.dtype == np.float64:
+            keep &= ~np.isnan(values)
+        return keep
+
+
+def _integers(label: str, data: Any) -> Array:
+    array = np.asarray(data)
+    if array.ndim == 1 and not array.size:
+        return np.zeros(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        found = f"{array.ndim}-dimensional {array.dtype}"
+        raise SchemaError(f"from_csr: {label} must be a one-dimensional array of integers, found {found}")
+    return array
+
+
+def _check_offsets(offsets: Array, entries: int) -> None:
+    if not len(offsets):
+        raise SchemaError("from_csr: offsets are empty; they need one more element than there are events")
+    if offsets[0] != 0 or offsets[-1] != entries:
+        found = f"{offsets[0]} … {offsets[-1]}"
+        raise SchemaError(f"from_csr: offsets must go from 0 to {entries}, the number of entries; found {found}")
+    falls = offsets[1:] < offsets[:-1]
+    if falls.any():
+        at = int(np.argmax(falls))
+        raise SchemaError(f"from_csr: offsets fall from {offsets[at]} to {offsets[at + 1]} at event {at}")
+
+
+def _array(value: Any) -> Any:
+    """Values as an Arrow or numpy array, which has one type; Python objects must agree on one."""
+    if isinstance(value, (pa.Array, pa.ChunkedArray)) or (isinstance(value, np.ndarray) and value.dtype != object):
+        return value
+    try:
+        return pa.array(value, from_pandas=True)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise SchemaError(
+            f"from_csr: the values must be all numbers, all booleans, all strings or all times: {error}"
+        ) from error
+
+
+def _value_kind(value: Any) -> AttributeType:
+    """The attribute type that takes the values of an array as they are."""
+    found = value.type if isinstance(value, (pa.Array, pa.ChunkedArray)) else value.dtype
+    if isinstance(found, np.dtype):
+        if found.kind == "M":
+            return parse_type("value", f"timestamp[{'ns' if np.datetime_data(found)[0] == 'ns' else 'us'}]")
+        numbers = {"f": "float64", "i": "int64", "u": "int64", "b": "bool", "U": "string", "T": "string"}
+        return parse_type("value", numbers.get(found.kind, str(found)))
+    if pt.is_dictionary(found):
+        found = found.value_type
+    if pt.is_integer(found) or pt.is_null(found):
+        found = pa.int64()
+    elif pt.is_floating(found):
+        found = pa.float64()
+    return parse_type("value", str(found))
+
+
+def _drop(entries: Sparse, keep: Array) -> Sparse:
+    if keep.all():
+        return entries
+    return Sparse(starts(keep)[entries.offsets], entries.attribute[keep], entries.values[keep])
+
+
+_last_types: tuple[Schema, list[AttributeType], Array] | None = None
+
+
+def _schema_types(schema: Schema) -> tuple[list[AttributeType], Array]:
+    """The schema's distinct types, and which of them each attribute has; of the last schema remembered."""
+    global _last_types
+    last = _last_types
+    if last is None or last[0] is not schema:
+        numbers: dict[AttributeType, int] = {}
+        codes = np.array([numbers.setdefault(kind, len(numbers)) for kind in schema.types], np.int16)
+        last = _last_types = (schema, list(numbers), codes)
+    return last[1], last[2]
+
+
+def _typed(entries: Sparse, kind: AttributeType, schema: Schema) -> Sparse:
+    """The entries with values checked against, and dates and timestamps converted to, their attribute's type."""
+    types, codes = _schema_types(schema)
+    code = codes[entries.attribute] if len(types) > 1 else np.zeros(len(entries.attribute), np.int16)
+    values: Any = entries.values
+    for number in np.flatnonzero(np.bincount(code)).tolist():
+        wanted = types[number]
+        if wanted.kind == kind.kind in ("float", "int", "bool", "string"):
+            continue
+        group = np.flatnonzero(code == number)
+        try:
+            converted = _convert(values[group], kind, wanted)
+        except BadValue as bad:
+            at = int(group[bad.at])
+            event = int(np.searchsorted(entries.offsets, at, "right")) - 1
+            name = schema.names[entries.attribute[at]]
+            raise BadValue(event, bad.found, bad.why).error(name, wanted) from None
+        if wanted.kind in ("date", "timestamp"):
+            if values is entries.values:
+                values = np.array(values)
+            values[group] = converted
+    return Sparse(entries.offsets, entries.attribute, values)
+
+
+def _convert(values: Any, found: AttributeType, wanted: AttributeType) -> Array:
+    """Values of one kind as those of an attribute of another kind, unit or zone."""
+    if found.kind == "float" and wanted.kind == "int":
+        return whole(values)[0]
+    if found.kind == "int" and wanted.kind == "float":
+        return exact(values)
+    if found.kind in ("date", "timestamp"):
+        if (found.zone is None) != (wanted.zone is None):
+            raise BadValue(0, str(found), f"; {zone_hint(wanted)}")
+        if wanted.kind == found.kind or wanted.kind == "date":
+            return rescale(values, tick(found), wanted)
+    raise BadValue(0, str(found), f" values; pass {wanted.name} values in another batch, or declare another type")
+
+
+def _ordered(entries: Sparse, schema: Schema) -> Sparse:
+    """The entries with ascending attributes in every event, of which only list attributes may repeat."""
+    offsets, attribute = entries.offsets, entries.attribute
+    falls = _not_rising(offsets, attribute)
+    if not falls.any():
+        return entries
+    event = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    order = np.argsort(event * len(schema) + attribute)
+    attribute = attribute[order]
+    for at in np.flatnonzero(_not_rising(offsets, attribute)).tolist():
+        name, kind = schema.names[attribute[at]], schema.types[attribute[at]]
+        if not kind.multi:
+            hint = f"drop one, or declare the attribute as list<{kind.name}>"
+            raise SchemaError(f"attribute {name!r} is {kind}, but event {event[at]} has two values of it; {hint}")
+    return Sparse(offsets, attribute, entries.values[order])
+
+
+def _not_rising(offsets: Array, attribute: Array) -> Array:
+    """Marks each entry that the next one of the same event does not exceed."""
+    falls: Array = attribute[1:] <= attribute[:-1]
+    ends = offsets[1:-1]
+    falls[ends[(ends > 0) & (ends < len(attribute))] - 1] = False
+    return falls
