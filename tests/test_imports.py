@@ -18,13 +18,13 @@ FOLDERS = {"gpumatch": ROOT / "gpumatch", "gpumatch.kernels": ROOT / "kernels", 
 
 # From top to bottom: a part imports from its own layer (without cycles) and from those below it.
 LAYERS = (
-    {"cli", "spark", "demo", "doctor", "tables", "workloads"},
+    {"cli", "spark", "demo", "doctor", "stocks", "tables", "workloads"},
     {"routing"},
     {"matcher"},
     {"segments"},
     {"planner", "device", "storage"},
     {"index"},
-    {"predicates", "events"},
+    {"predicates", "events", "arrow_in", "columns", "sparse"},
     {"codes"},
     {"keys"},
     {"schema", "expr", "results"},

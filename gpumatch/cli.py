@@ -1,0 +1,293 @@
+"""The command line: ``gpumatch demo | build | match | explain | info | doctor``.
+
+Each command imports what it needs when it runs, so that ``gpumatch --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gpumatch as gm
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+    from rich.progress import Progress
+
+_PAIRS_AT_ONCE = 2_000_000  # that a chunk of events should yield, so that memory stays bounded
+_EVENTS_AT_FIRST = 1_024
+_EVENTS_AT_MOST = 65_536
+_ROWS_AT_ONCE = 50_000  # of subscriptions, between two moves of the bar
+_ERRORS_SHOWN = 50
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. The exit code is 0, or 2 for what the user can mend."""
+    args = _parser().parse_args(argv)
+    try:
+        args.run(args)
+    except (gm.GpumatchError, OSError) as error:
+        _print_error(error)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpumatch", description="Match events against millions of subscriptions.")
+    parser.add_argument("--version", action="version", version=f"gpumatch {gm.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_demo(commands.add_parser("demo", help="stock alerts through Spark, or in process without Java"))
+    _add_build(commands.add_parser("build", help="make an index from a file of subscriptions"))
+    _add_match(commands.add_parser("match", help="match a file of events and write the pairs"))
+    _add_explain(commands.add_parser("explain", help="tell why a subscription matches an event, or does not"))
+    _add_info(commands.add_parser("info", help="show what an index holds"))
+    _add_doctor(commands.add_parser("doctor", help="show what this machine offers, and what to install"))
+    return parser
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_demo)
+
+
+def _add_build(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subscriptions", metavar="SUBS", help="a .parquet, .csv or .jsonl file, one subscription a row")
+    parser.add_argument("out", metavar="OUT", help="the folder of the index")
+    schema = parser.add_mutually_exclusive_group(required=True)
+    schema.add_argument("--schema", help='\'px:float64,sym:string\', or a JSON file {"px": "float64", …}')
+    schema.add_argument("--events", metavar="FILE", help="take names and types from the columns of an event file")
+    parser.add_argument("--id", default="id", metavar="COLUMN", help="the column of ids (default: id)")
+    parser.add_argument("--where", default="expr", metavar="COLUMN", help="the column of expressions (default: expr)")
+    parser.add_argument("--index", default="auto", help="auto, scan or pstbloom (default: auto)")
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "collect"),
+        default="raise",
+        help="stop at a bad expression (default), or leave the bad ones out and list them",
+    )
+    parser.set_defaults(run=_build)
+
+
+def _add_match(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("index", metavar="IDX", help="the folder of an index")
+    parser.add_argument("events", metavar="EVENTS", help="a .parquet, .csv or .jsonl file, one event a row")
+    parser.add_argument("out", metavar="OUT", help="the .parquet, .csv or .jsonl file to write")
+    parser.add_argument("--columns", metavar="A,B", help="event columns to write beside subscription (default: all)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads to use (default: all cores)")
+    parser.set_defaults(run=_match)
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("index", metavar="IDX", help="the folder of an index")
+    parser.add_argument("id", metavar="ID", help="the subscription's id")
+    parser.add_argument("--event", required=True, metavar="JSON", help="the event: '{\"px\": 3}'")
+    parser.set_defaults(run=_explain)
+
+
+def _add_info(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("index", metavar="IDX", help="the folder of an index")
+    parser.set_defaults(run=_info)
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_doctor)
+
+
+def _demo(args: argparse.Namespace) -> None:
+    from gpumatch import demo
+
+    demo.run()
+
+
+def _build(args: argparse.Namespace) -> None:
+    import pyarrow as pa
+
+    from gpumatch import tables
+
+    schema = _schema(args.schema) if args.schema else tables.infer_schema(args.events)
+    matcher = gm.Matcher(schema, index=args.index)
+    start = time.perf_counter()
+    table = tables.read_table(args.subscriptions, [args.id, args.where], {args.where: pa.string()})
+    with _progress() as bar:
+        task = bar.add_task("building", total=len(table))
+        for first in range(0, len(table), _ROWS_AT_ONCE):
+            rows = table.slice(first, _ROWS_AT_ONCE)
+            matcher.add_table(rows, id=args.id, where=args.where, on_error=args.on_error)
+            bar.advance(task, len(rows))
+    matcher.save(args.out)
+    print(f"{len(matcher):,} subscriptions in {args.out} after {time.perf_counter() - start:.1f} s")
+
+
+def _match(args: argparse.Namespace) -> None:
+    from gpumatch import tables
+
+    if args.threads is not None:
+        gm.set_num_threads(args.threads)
+    columns = args.columns.split(",") if args.columns is not None else None
+    tables.format_of(args.out)
+    matcher = gm.load(args.index)
+    source = tables.open_table(args.events, tables.arrow_types(matcher.schema), columns)
+    written = source.schema.names if columns is None else columns
+    if "subscription" in written:
+        raise gm.GpumatchError("the events have a column 'subscription'; choose others with --columns")
+    events = pairs = 0
+    start = time.perf_counter()
+    schema = _pairs_schema(source.schema, written, matcher)
+    with tables.Sink(args.out, schema) as sink, _progress() as bar:
+        task = bar.add_task("matching", total=1.0)
+        for chunk, matches in _chunks(matcher, source.batches):
+            sink.write(_pairs(chunk, matches, schema))
+            events, pairs = events + len(chunk), pairs + matches.n_pairs
+            bar.update(task, completed=source.done(), description=f"{pairs:,} matches")
+        bar.update(task, completed=1.0)
+    seconds = time.perf_counter() - start
+    print(f"{events:,} events, {pairs:,} matches, {events / seconds:,.0f} events/s; wrote {args.out}")
+
+
+def _explain(args: argparse.Namespace) -> None:
+    from gpumatch import tables
+
+    matcher = gm.load(args.index)
+    event = tables.parse_row(args.event, tables.arrow_types(matcher.schema))
+    print(matcher.explain(event, _known_id(matcher, args.id)))
+
+
+def _info(args: argparse.Namespace) -> None:
+    matcher = gm.load(args.index)
+    files = sorted(path for path in Path(args.index).rglob("*") if path.is_file())
+    rows = [("subscriptions", f"{len(matcher):,}")]
+    rows += [(name, _shown(value)) for name, value in matcher.stats().items()]
+    rows += [("plan", str(matcher.plan()))]
+    rows += [("files", f"{len(files)}, {_shown(sum(path.stat().st_size for path in files))} bytes")]
+    _print_table(("index", args.index), rows)
+    _print_table(("attribute", "type"), matcher.schema.to_dict().items())
+
+
+def _doctor(args: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from gpumatch.doctor import examine
+
+    findings = examine()
+    if args.json:
+        checks = [asdict(finding) for finding in findings]
+        print(json.dumps({"gpumatch": gm.__version__, "checks": checks}, indent=2))
+        return
+    rows = [(("ok" if it.found else "–"), it.name, "\n".join(filter(None, (it.detail, it.hint)))) for it in findings]
+    _print_table(("", f"gpumatch {gm.__version__}", "found, or what to do"), rows)
+
+
+def _schema(text: str) -> dict[str, str]:
+    """A schema as ``name:type,name:type``, or the name of a JSON file that maps names to types."""
+    if text.endswith(".json"):
+        try:
+            given = json.loads(Path(text).read_text())
+        except ValueError as error:
+            raise gm.SchemaError(f"{text} is not JSON: {error}") from None
+        if not isinstance(given, dict) or not all(isinstance(kind, str) for kind in given.values()):
+            raise gm.SchemaError(f'{text} must hold one object from names to types, such as {{"px": "float64"}}')
+        return given
+    schema = {}
+    for item in re.split(r",(?![^<\[]*[>\]])", text):  # not the comma of timestamp[us, tz=UTC]
+        name, colon, kind = item.partition(":")
+        if not colon:
+            raise gm.SchemaError(f"--schema has {item.strip()!r}, expected name:type, as in px:float64,sym:string")
+        if name.strip() in schema:
+            raise gm.SchemaError(f"--schema names {name.strip()!r} twice")
+        schema[name.strip()] = kind.strip()
+    return schema
+
+
+def _known_id(matcher: gm.Matcher, text: str) -> str | int:
+    """The id as the index knows it: a number where its ids are numbers."""
+    if text not in matcher and re.fullmatch(r"[+-]?\d+", text) and int(text) in matcher:
+        return int(text)
+    return text
+
+
+def _chunks(matcher: gm.Matcher, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, gm.Matches]]:
+    """Matches chunk by chunk, as many events at once as the matches so far make it wise."""
+    events = _EVENTS_AT_FIRST
+    for batch in batches:
+        first = 0
+        while first < len(batch):
+            chunk = batch.slice(first, events)
+            matches = matcher.match(chunk)
+            yield chunk, matches
+            first += len(chunk)
+            per_event = matches.n_pairs / len(chunk)
+            events = int(min(2 * events, _EVENTS_AT_MOST, max(1, _PAIRS_AT_ONCE / (per_event + 1e-9))))
+
+
+def _pairs_schema(source: pa.Schema, columns: Sequence[str], matcher: gm.Matcher) -> pa.Schema:
+    import pyarrow as pa
+
+    ids = matcher.match([]).to_arrow().schema.field("subscription")
+    return pa.schema([*(source.field(name) for name in columns), ids])
+
+
+def _pairs(chunk: pa.RecordBatch, matches: gm.Matches, schema: pa.Schema) -> pa.RecordBatch:
+    """One row per match: the event's columns and the subscription."""
+    import pyarrow as pa
+
+    pairs = matches.to_arrow().combine_chunks()
+    event, ids = (pairs.column(name).combine_chunks() for name in ("event", "subscription"))
+    columns = [chunk.column(name).take(event) for name in schema.names[:-1]]
+    return pa.RecordBatch.from_arrays([*columns, ids], schema=schema)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return json.dumps(value, default=str) if isinstance(value, dict | list | tuple) else str(value)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on standard error, gone when it is done; none where that is not a terminal."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    console = _console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar
+
+
+def _print_table(header: Sequence[str], rows: Any) -> None:
+    from rich.table import Table
+
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def _print_error(error: Exception) -> None:
+    """One red line, and below it the caret's lines where the error points into a text."""
+    from rich.text import Text
+
+    line, *rest = str(error).split("\n")
+    console = _console(stderr=True)
+    console.print(Text(f"error: {line}", style="bold red"), soft_wrap=True)
+    for text in rest:
+        console.print(text, soft_wrap=True)
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

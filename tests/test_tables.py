@@ -1,0 +1,237 @@
+"""Files by suffix: what is written comes back, types come from the index, and errors name file and column."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gpumatch import tables
+from gpumatch.errors import GpumatchError
+from gpumatch.schema import Schema
+
+SCHEMA = Schema.of(
+    {
+        "n": "int64",
+        "px": "float64",
+        "sym": "string",
+        "up": "bool",
+        "day": "date",
+        "wall": "timestamp",
+        "at": "timestamp[us, tz=UTC]",
+        "fine": "timestamp[ns]",
+    }
+)
+TYPES = tables.arrow_types(SCHEMA)
+UTC = dt.UTC
+TABLE = pa.table(
+    {
+        "n": [2**62 + 1, None, -3],
+        "px": [0.1, None, float("inf")],
+        "sym": ['a "b", c\n', "", None],
+        "up": [True, False, None],
+        "day": [dt.date(2024, 2, 29), None, dt.date(1969, 12, 31)],
+        "wall": [dt.datetime(2024, 1, 2, 3, 4, 5, 678), None, dt.datetime(1900, 1, 1)],
+        "at": [dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC), None, dt.datetime(1969, 1, 1, tzinfo=UTC)],
+        "fine": pa.array([1_700_000_000_123_456_789, None, 0], pa.timestamp("ns")),
+    },
+    schema=pa.schema(list(TYPES.items())),
+)
+
+
+def write(path: Path, table: pa.Table) -> Path:
+    with tables.Sink(path, table.schema) as sink:
+        for batch in table.to_batches(max_chunksize=2):
+            sink.write(batch)
+    return path
+
+
+def read(path: Path, types: tables.Types = TYPES, columns: list[str] | None = None) -> pa.Table:
+    source = tables.open_table(path, types, columns)
+    table = pa.Table.from_batches(source.batches, source.schema)
+    assert source.done() == 1.0
+    return table
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl", ".ndjson", ".json", ".CSV"])
+def test_round_trip(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"t{suffix}", TABLE)
+    assert read(path).equals(TABLE)
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_lists_round_trip(tmp_path: Path, suffix: str) -> None:
+    types = tables.arrow_types(Schema.of({"tags": "list<string>", "days": "list<date>"}))
+    table = pa.table(
+        {"tags": [["a", None], [], None], "days": [[dt.date(2024, 1, 2)], None, []]},
+        schema=pa.schema(list(types.items())),
+    )
+    assert read(write(tmp_path / f"t{suffix}", table), types).equals(table)
+
+
+def test_json_is_json(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", pa.table({"px": [float("nan"), 1.5], "day": [dt.date(2024, 1, 2), None]}))
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"px": None, "day": "2024-01-02"},
+        {"px": 1.5, "day": None},
+    ]
+
+
+def test_csv_takes_its_types_from_the_index(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('zip,sym,px\n007,NA,1\n,"",\n')
+    table = read(path, {"sym": pa.string(), "px": pa.float64(), "absent": pa.int64()})
+    assert table.to_pylist() == [{"zip": "007", "sym": "NA", "px": 1.0}, {"zip": None, "sym": "", "px": None}]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_chosen_columns_and_attributes_are_read(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"t{suffix}", pa.table({"a": [1], "b": [2], "c": [3]}))
+    assert read(path, {"b": pa.int64()}, ["c"]).select(["b", "c"]).to_pylist() == [
+        {"b": 2, "c": 3 if suffix != ".csv" else "3"}
+    ]
+    assert "a" not in read(path, {"b": pa.int64()}, ["c"] if suffix != ".jsonl" else ["b"]).column_names
+    with pytest.raises(GpumatchError, match=r"no column 'cc'; did you mean 'c'\?; it has"):
+        tables.open_table(path, {"b": pa.int64()}, ["cc"])
+
+
+def test_json_lines_may_lack_attributes(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"px": 1}\n{"sym": "a", "px": null}\n{}\n')
+    types = {"sym": pa.string(), "px": pa.float64()}
+    assert read(path, types).to_pylist() == [
+        {"sym": None, "px": 1.0},
+        {"sym": "a", "px": None},
+        {"sym": None, "px": None},
+    ]
+
+
+def test_folder_of_parquet_files(tmp_path: Path) -> None:
+    folder = tmp_path / "spark.parquet"
+    folder.mkdir()
+    for part in range(3):
+        pq.write_table(pa.table({"n": [part, part]}), folder / f"part-{part}.parquet")
+    (folder / "_SUCCESS").touch()
+    assert read(folder, {"n": pa.int64()})["n"].to_pylist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_files_of_many_blocks(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_BLOCK_BYTES", 1000)
+    table = pa.table({"n": list(range(1000)), "sym": [f"s{i}" for i in range(1000)]})
+    path = write(tmp_path / f"t{suffix}", table)
+    source = tables.open_table(path, {"n": pa.int64(), "sym": pa.string()})
+    batches = list(source.batches)
+    assert len(batches) > 3
+    assert pa.Table.from_batches(batches).equals(table)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_infer_schema(tmp_path: Path, suffix: str) -> None:
+    table = TABLE.select(["n", "px", "sym", "up", "day", "wall", "at"]).slice(0, 2)
+    inferred = Schema.of(tables.infer_schema(write(tmp_path / f"t{suffix}", table))).to_dict()
+    if suffix == ".csv":  # Arrow takes every fraction of a second for nanoseconds
+        inferred = {name: kind.replace("[ns", "[us") for name, kind in inferred.items()}
+    assert inferred == {name: kind for name, kind in SCHEMA.to_dict().items() if name in table.column_names}
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_read_table(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"t{suffix}", pa.table({"x": [1.5, 2.5], "expr": ["px > 1", "1"], "id": [7, 8]}))
+    table = tables.read_table(path, ["id", "expr"], {"expr": pa.string()})
+    assert table.to_pydict() == {"id": [7, 8], "expr": ["px > 1", "1"]}
+    with pytest.raises(GpumatchError, match=r"no column 'name'; it has (x, expr|expr, x), id"):
+        tables.read_table(path, ["name", "expr"], {"expr": pa.string()})
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t", "t.csv.gz"])
+def test_unknown_suffix(name: str) -> None:
+    with pytest.raises(GpumatchError, match=r"expected one of \.parquet, \.csv, \.jsonl"):
+        tables.open_table(name, {})
+    with pytest.raises(GpumatchError, match="suffix"):
+        tables.Sink(name, pa.schema([]))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_missing_empty_and_broken_files(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"t{suffix}"
+    with pytest.raises(GpumatchError, match="does not exist"):
+        tables.open_table(path, TYPES)
+    path.write_text("")
+    with pytest.raises(GpumatchError, match=rf"cannot read .*t\{suffix}"):
+        tables.open_table(path, TYPES)
+    path.write_text("n\nx\n" if suffix == ".csv" else '{"n": "x"}')
+    with pytest.raises(GpumatchError, match=rf"cannot read .*t\{suffix}"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "message"),
+    [
+        (".csv", "at\n2024-01-01T00:00:00\n", "zone offset"),
+        (".jsonl", '{"at": "2024-01-01T00:00:00"}', "column 'at'.*zone offset"),
+        (".jsonl", '{"wall": "2024-01-01T00:00:00Z"}', "column 'wall'.*zone offset"),
+        (".jsonl", '{"day": "2024-13-01"}', "column 'day'.*2024-13-01"),
+    ],
+)
+def test_times_must_fit_the_attribute(tmp_path: Path, suffix: str, text: str, message: str) -> None:
+    path = tmp_path / f"t{suffix}"
+    path.write_text(text)
+    with pytest.raises(GpumatchError, match=message):
+        read(path)
+
+
+def test_csv_holds_no_lists(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    with pytest.raises(GpumatchError, match=r"column 'tags' is list<.*CSV holds no lists"):
+        tables.Sink(path, pa.schema([("tags", pa.list_(pa.string()))]))
+    path.write_text("tags\na\n")
+    with pytest.raises(GpumatchError, match="'tags' is a list, and CSV holds no lists"):
+        tables.open_table(path, {"tags": pa.list_(pa.string())})
+
+
+def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", pa.table({"n": [1]}))
+    before = path.read_bytes()
+    with pytest.raises(ZeroDivisionError), tables.Sink(path, pa.schema([("n", pa.int64())])) as sink:
+        sink.write(pa.record_batch({"n": [1 // 0]}))
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t.csv"]
+    with pytest.raises(GpumatchError, match="cannot write"):
+        tables.Sink(tmp_path / "nowhere" / "t.csv", pa.schema([("n", pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [
+        ('{"n": 3, "px": 3}', {"n": 3, "px": 3.0}),
+        ('{\n"sym": "ü"}', {"sym": "ü"}),
+        ('{"day": "2024-01-02", "up": true}', {"day": dt.date(2024, 1, 2), "up": True}),
+        ('{"at": "2024-01-02T00:00:00+02:00"}', {"at": dt.datetime(2024, 1, 1, 22, tzinfo=UTC)}),
+        ('{"px": null}', {"px": None}),
+        ("{}", {}),
+    ],
+)
+def test_parse_row(text: str, event: dict[str, Any]) -> None:
+    assert tables.parse_row(text, TYPES) == event
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("px = 3", "not JSON"),
+        ("[1]", "JSON list, expected an object"),
+        ('{"pxx": 3}', r"'pxx', which is no attribute of the index; did you mean 'px'\?"),
+        ('{"n": "x"}', "cannot read the event"),
+        ('{"n": 2.5}', "cannot read the event.*2.5"),
+    ],
+)
+def test_parse_row_refuses(text: str, message: str) -> None:
+    with pytest.raises(GpumatchError, match=message):
+        tables.parse_row(text, TYPES)
