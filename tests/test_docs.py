@@ -1,0 +1,95 @@
+"""The documents say what is: their examples run, and the table of operators and types is the code's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpumatch.errors import GpumatchError
+from gpumatch.expr import check, parse
+from gpumatch.schema import Schema
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SCHEMA = Schema.of(
+    {
+        "sym": "string",
+        "px": "float64",
+        "qty": "int64",
+        "halted": "bool",
+        "day": "date",
+        "at": "timestamp",
+        "Last Price": "float64",
+        "tags": "list<string>",
+        "scores": "list<int32>",
+    }
+)
+KINDS = {"int": "qty", "float": "px", "bool": "halted", "string": "sym", "date": "day", "timestamp": "at"}
+CONSTANT = {
+    "qty": "5",
+    "px": "-2.5",
+    "halted": "TRUE",
+    "sym": "'it''s'",
+    "day": "DATE '2024-01-31'",
+    "at": "TIMESTAMP '2024-01-31 12:00:00'",
+}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def operators_by_kind() -> list[tuple[str, str, bool]]:
+    """(operator, kind, whether it applies), read from the table in docs/language.md."""
+    text = (ROOT / "docs" / "language.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    start = next(i for i, row in enumerate(rows) if row[1:] == list(KINDS))
+    table = [row for row in rows[start + 3 :] if set(row[1:]) <= {"yes", "no"}]
+    return [
+        (operator, kind, answer == "yes")
+        for cells in table
+        for operator in re.findall(r"`([^`]+)`", cells[0])
+        for kind, answer in zip(KINDS, cells[1:], strict=True)
+    ]
+
+
+def condition(operator: str, attribute: str) -> str:
+    constant = CONSTANT[attribute]
+    forms = {
+        "BETWEEN": f"BETWEEN {constant} AND {constant}",
+        "IN": f"IN ({constant})",
+        "LIKE": "LIKE 'a%'",
+        "IS NULL": "IS NULL",
+    }
+    return f"{attribute} {forms.get(operator, f'{operator} {constant}')}"
+
+
+def test_table_of_operators_is_complete() -> None:
+    assert len(operators_by_kind()) == 10 * len(KINDS)
+
+
+@pytest.mark.parametrize(("operator", "kind", "applies"), operators_by_kind())
+def test_operators_by_type(operator: str, kind: str, applies: bool) -> None:
+    expr = parse(condition(operator, KINDS[kind]))
+    if applies:
+        check(expr, SCHEMA)
+    else:
+        with pytest.raises(GpumatchError, match=f"{operator} works on strings only"):
+            check(expr, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "text", [line for page in PAGES for block in blocks(page, "sql") for line in block.splitlines()]
+)
+def test_expressions(text: str) -> None:
+    check(parse(text), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("page", "code"), [pytest.param(page, code, id=page.name) for page in PAGES for code in blocks(page, "python")]
+)
+def test_python_runs(page: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, page.name, "exec"), {})
