@@ -28,6 +28,7 @@ from gpumatch.columns import (
 from gpumatch.errors import SchemaError
 from gpumatch.schema import AttributeType
 
+_AS_IT_IS = {"float": np.dtype(np.float64), "int": np.dtype(np.int64)}  # arrays that are columns already
 _DATETIME64 = {"Y": "s", "M": "s", "W": "s", "D": "s", "h": "s", "m": "s", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
 
 
@@ -64,12 +65,11 @@ def of_library(data: object, library: str) -> bool:
 
 def from_numpy(name: str, kind: AttributeType, array: Array) -> Column | None:
     """A one-dimensional array, or a two-dimensional one for a list attribute; masked entries are missing."""
-    if array.ndim != 1 + kind.multi and array.dtype != object:
+    if not 1 <= array.ndim <= 1 + kind.multi:
         raise _wrong_type(name, kind, f"{array.ndim}-dimensional {array.dtype}", array.ndim > 1)
     mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
     array = np.asarray(array)
-    ready = {"float": np.float64, "int": np.int64}.get(kind.kind)
-    if array.dtype == ready and mask is None and array.ndim == 1:
+    if mask is None and not kind.multi and kind.kind in _AS_IT_IS and array.dtype == _AS_IT_IS[kind.kind]:
         return Column(np.ascontiguousarray(array)) if len(array) else None
     if array.dtype.kind in "OT":
         values = array.astype(object)  # a copy
@@ -163,7 +163,9 @@ def _wrong_type(name: str, kind: AttributeType, found: str, is_list: bool) -> Sc
 
 
 def _combined(array: Any) -> Any:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()  # which would copy a single chunk
 
 
 def _lists(kind: AttributeType, array: Any) -> Column:
@@ -228,7 +230,9 @@ def _scalars(kind: AttributeType, array: Any) -> tuple[Array | Strings, Array | 
 
 def _filled(array: Any) -> Array:
     """An integer or boolean array as numpy, with 0 for null."""
-    filled: Array = array.fill_null(False if pt.is_boolean(array.type) else 0).to_numpy(zero_copy_only=False)
+    if array.null_count:  # fill_null copies in any case
+        array = array.fill_null(False if pt.is_boolean(array.type) else 0)
+    filled: Array = array.to_numpy(zero_copy_only=False)
     return filled
 
 

@@ -28,7 +28,6 @@ NOT_WHOLE = ", which is not whole; round it, or declare the attribute as float64
 OUTSIDE_INT64 = ", which is outside the range of int64; declare the attribute as float64 or string"
 INEXACT = ", which float64 cannot hold exactly; declare the attribute as int64"
 BAD_TEXT = ", which is not valid Unicode (a lone surrogate); replace the broken characters"
-_SMALL = 32  # strings that a dict tells apart faster than Arrow does
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _EXPECTED: dict[Kind, str] = {
     "int": "whole numbers",
@@ -192,16 +191,17 @@ def _pack(kind: AttributeType, values: Sequence[Any]) -> Array | Strings:
 
 
 def _strings(values: Sequence[str | None]) -> Strings:
+    distinct = dict.fromkeys(value for value in values if value is not None)
     try:
-        if len(values) > _SMALL:
-            encoded = pa.array(values, pa.large_string()).dictionary_encode()
-            return Strings(encoded.dictionary, encoded.indices.fill_null(-1).to_numpy())
-        index: dict[str, int] = {}
-        indices = [-1 if value is None else index.setdefault(value, len(index)) for value in values]
-        return Strings(pa.array(list(index), pa.large_string()), np.array(indices, np.int32))
+        encoded = [text.encode() for text in distinct]
     except UnicodeEncodeError:
         at = next(at for at, value in enumerate(values) if value is not None and _broken(value))
         raise BadValue(at, values[at], BAD_TEXT) from None
+    ends = np.array([0, *accumulate(map(len, encoded))], np.int64)
+    # pa.array(list) would be slower for one event, and imports pandas
+    dictionary = pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+    index: dict[str | None, int] = {None: -1, **{text: code for code, text in enumerate(distinct)}}
+    return Strings(dictionary, np.array([index[value] for value in values], np.int32))
 
 
 def _broken(text: str) -> bool:

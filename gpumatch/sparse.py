@@ -56,6 +56,10 @@ class Csr:
             raise SchemaError(f"from_csr: attribute[{at}] is {attribute[at]}, but there are {len(names)} names")
         value = _array(value)
         kind = _value_kind(value)
+        if kind.multi:
+            raise SchemaError(
+                f"from_csr takes one value per entry, found {kind}; repeat the attribute for each of a list"
+            )
         column = from_any("value", kind, value)
         if column is None:  # no value is present
             offsets, attribute, column = np.zeros_like(offsets), attribute[:0], Column(empty(kind))
