@@ -56,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--subscriptions", type=_positive, default=200_000, metavar="N", help="default: 200,000")
+    parser.add_argument("--events", type=_positive, default=500_000, metavar="N", help="default: 500,000")
+    parser.add_argument("--out", default="demo-output", metavar="DIR", help="folder for the results")
+    parser.add_argument("--seed", type=int, default=7, metavar="N", help="another seed draws other data")
     parser.set_defaults(run=_demo)
 
 
@@ -82,7 +86,7 @@ def _add_match(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("events", metavar="EVENTS", help="a .parquet, .csv or .jsonl file, one event a row")
     parser.add_argument("out", metavar="OUT", help="the .parquet, .csv or .jsonl file to write")
     parser.add_argument("--columns", metavar="A,B", help="event columns to write beside subscription (default: all)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads to use (default: all cores)")
+    parser.add_argument("--threads", type=_positive, metavar="N", help="threads to use (default: all cores)")
     parser.set_defaults(run=_match)
 
 
@@ -106,7 +110,7 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 def _demo(args: argparse.Namespace) -> None:
     from gpumatch import demo
 
-    demo.run()
+    demo.run(args.subscriptions, args.events, args.out, args.seed)
 
 
 def _build(args: argparse.Namespace) -> None:
@@ -185,6 +189,12 @@ def _doctor(args: argparse.Namespace) -> None:
         return
     rows = [(("ok" if it.found else "–"), it.name, "\n".join(filter(None, (it.detail, it.hint)))) for it in findings]
     _print_table(("", f"gpumatch {gm.__version__}", "found, or what to do"), rows)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
+    return int(text)
 
 
 def _schema(text: str) -> dict[str, str]:

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpumatch.threads import get_num_threads
+
 _CPU_FEATURES = ("sse4_2", "avx", "avx2", "fma", "bmi2", "popcnt", "avx512f", "avx512bw", "asimd", "sve")
 _CUDA_EXTRAS = 'pip install "gpumatch[gpu13]" (CUDA 13) or "gpumatch[gpu12]" (CUDA 12)'
 _CUDF_EXTRAS = 'pip install "gpumatch[cudf13]" (CUDA 13) or "gpumatch[cudf12]" (CUDA 12), in an environment of its own'
@@ -144,13 +146,11 @@ def _cpu() -> Finding:
 def _cores() -> Finding:
     total = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
-    return Finding("cores", True, f"{usable} usable of {total}; {_threads(usable)} threads")
-
-
-def _threads(usable: int) -> int:
-    """The threads that a match uses: numba's own rule, without importing numba."""
-    asked = os.environ.get("NUMBA_NUM_THREADS", "")
-    return int(asked) if asked.isdigit() and int(asked) > 0 else usable
+    try:
+        threads = f"{get_num_threads()} threads in use"
+    except ValueError as error:
+        threads = str(error)
+    return Finding("cores", True, f"{usable} usable of {total}; {threads}")
 
 
 def _memory() -> Finding:

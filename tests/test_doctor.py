@@ -115,9 +115,11 @@ def test_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     assert finding("numba").found
 
 
-def test_threads_follow_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_NUM_THREADS", "3")
-    assert finding("cores").detail.endswith("3 threads")
+def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUMATCH_NUM_THREADS", "3")
+    assert finding("cores").detail.endswith("3 threads in use")
+    monkeypatch.setenv("GPUMATCH_NUM_THREADS", "many")
+    assert "found 'many'" in finding("cores").detail
 
 
 def test_command_exits_with_0_and_hints(capsys: pytest.CaptureFixture[str]) -> None:

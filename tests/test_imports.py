@@ -24,7 +24,7 @@ LAYERS = (
     {"segments"},
     {"planner", "device", "storage"},
     {"index"},
-    {"predicates", "events", "arrow_in", "columns", "sparse"},
+    {"subscriptions", "predicates", "events", "arrow_in", "columns", "sparse"},
     {"codes"},
     {"keys"},
     {"schema", "expr", "results"},
