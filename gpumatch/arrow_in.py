@@ -53,6 +53,8 @@ def _arrow(data: Any) -> Any:
         if isinstance(data.dtype, np.dtype) or hasattr(data.dtype, "fill_value"):  # the latter is pandas' sparse dtype
             return np.asarray(data)
         return pa.array(data, from_pandas=True)
+    if of_library(data, "polars"):
+        return data.to_arrow()  # its C stream fails for dates and categories in some versions
     if hasattr(data, "__arrow_c_stream__"):
         return pa.chunked_array(data)
     return pa.array(data) if hasattr(data, "__arrow_c_array__") else np.asarray(data)
@@ -118,6 +120,9 @@ def from_arrow(name: str, kind: AttributeType, array: Any) -> Column | None:
         return _lists(kind, _combined(array)) if kind.multi else Column(*_scalars(kind, array))
     except BadValue as bad:
         raise bad.error(name, kind) from None
+    except pa.ArrowNotImplementedError as error:  # string_view in old versions of Arrow, for one
+        hint = "upgrade pyarrow, or convert the column"
+        raise SchemaError(f"attribute {name!r} is {kind}, but its column is {array.type}: {error}; {hint}") from error
 
 
 def _fits(kind: AttributeType, found: Any) -> bool:
@@ -290,8 +295,7 @@ def rescale(ticks: Array, nanos: int, kind: AttributeType) -> Array:
 
 
 def _strings(array: Any) -> Strings:
-    encoded = array if pt.is_dictionary(array.type) else array.cast(pa.large_string()).dictionary_encode()
-    encoded = _combined(encoded)
+    encoded = _combined(array if pt.is_dictionary(array.type) else array.dictionary_encode())
     dictionary = encoded.dictionary.cast(pa.large_string())
     if dictionary.null_count or len(dictionary) > len(encoded):  # the latter would cost more to encode than the events
         encoded = dictionary.take(encoded.indices).dictionary_encode()

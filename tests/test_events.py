@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import array
 import datetime as dt
 import enum
 import math
+from collections import deque
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,16 +109,22 @@ EXPECTED = {name: expected for name, (*_, expected) in KINDS.items()}
 
 
 class Stream:
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table | pa.ChunkedArray) -> None:
         self.table = table
+
+    def __len__(self) -> int:
+        return len(self.table)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
 class ArrowArray:
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch | pa.Array) -> None:
         self.batch = batch
+
+    def __len__(self) -> int:
+        return len(self.batch)
 
     def __arrow_c_array__(self, requested_schema: object = None) -> object:
         return self.batch.__arrow_c_array__(requested_schema)
@@ -281,9 +290,9 @@ class Colour(enum.StrEnum):
 def test_strings_of_every_layout() -> None:
     words, expected = ["b", None, "a", "b"], ["b", None, "a", "b"]
     for kind in (pa.string(), pa.large_string(), pa.string_view()):
-        array = pa.array(words, pa.string()).cast(kind)
-        assert one("string", array) == expected
-        assert one("string", pa.chunked_array([array, array[1:]])) == expected + expected[1:]
+        text = pa.array(words, kind)
+        assert one("string", text) == expected
+        assert one("string", pa.chunked_array([text, text[1:]])) == expected + expected[1:]
     encoded = pa.array(words).dictionary_encode()
     assert one("string", encoded) == expected
     assert one("string", encoded[1:]) == expected[1:]
@@ -526,6 +535,21 @@ def test_lists_of_python() -> None:
     assert one("list<string>", [[None], []]) == [[], []]
 
 
+def test_sparse_and_encoded_columns() -> None:
+    assert one("int64", pd.Series(pd.arrays.SparseArray([0, 0, 5]))) == [0, 0, 5]
+    assert one("float64", pd.Series(pd.arrays.SparseArray([1.5, np.nan]))) == [1.5, None]
+    assert one("int64", pc.run_end_encode(pa.array([7, 7, None]))) == [7, 7, None]
+    assert one("string", pc.run_end_encode(pa.array(["x", "x", None]))) == ["x", "x", None]
+
+
+def test_other_sequences() -> None:
+    assert (
+        one("int64", range(3)) == one("int64", array.array("l", range(3))) == one("int64", deque(range(3))) == [0, 1, 2]
+    )
+    assert one("int64", ArrowArray(pa.array([1, None]))) == [1, None]
+    assert one("int64", Stream(pa.chunked_array([[1], [None]]))) == [1, None]
+
+
 def test_two_dimensional_arrays_are_lists() -> None:
     assert one("list<int64>", np.array([[1, 2], [3, 4]])) == [[1, 2], [3, 4]]
     assert one("list<int64>", np.array([[1, 2], [3, 4]]).T) == [[1, 3], [2, 4]]
@@ -595,6 +619,9 @@ def test_numbers_are_not_converted(kind: str) -> None:
         (pd.Series(pd.period_range("2020", periods=1)), "period"),
         (pd.Series([Decimal(1)], dtype=object), "Decimal"),
         (pl.Series([Decimal(1)]), "decimal"),
+        (pl.Series([1], dtype=pl.Int128), ""),
+        (pd.Series(pd.interval_range(0, 1)), "interval"),
+        ({1}, "0-dimensional"),
     ],
 )
 @pytest.mark.parametrize("kind", ["int64", "float64", "string", "bool", "date", "timestamp[us]"])
