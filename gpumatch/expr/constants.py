@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import decimal
 import math
 import re
 from typing import Literal
@@ -13,6 +12,7 @@ from gpumatch.expr.times import parse_date, parse_timestamp, timestamp_text
 from gpumatch.expr.tree import Constant, Slot, Timestamp
 
 SlotKind = Literal["literal", "date", "timestamp", "like"]
+MAX_DIGITS = 4000  # of an integer: Python refuses to read and print more than 4300
 _PREFIX_PATTERN = re.compile(r"((?:[^%_\\]|\\[%_\\])*+)%", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)")
 _SPECIAL = re.compile(r"[%_\\]")
@@ -39,12 +39,10 @@ def constant(raw: str, kind: SlotKind = "literal") -> Constant:
 
 
 def _number(raw: str) -> int | float:
-    try:
+    if raw.lstrip("+-").isdigit():
+        if len(raw) > MAX_DIGITS:
+            raise ParseError(f"the number has {len(raw)} digits; at most {MAX_DIGITS} are allowed", raw)
         return int(raw)
-    except ValueError:
-        pass
-    if raw.lstrip("+-").isdigit():  # longer than int() accepts
-        return int(decimal.Decimal(raw))
     value = float(raw)
     if math.isinf(value):
         raise ParseError(f"the number {raw} is too large for a float; write INFINITY if that is meant", raw)
@@ -69,7 +67,7 @@ def constant_text(value: Constant | Slot) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, int):
-        return _digits(value)
+        return str(value)
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else ("INFINITY" if value > 0 else "-INFINITY")
     if isinstance(value, Timestamp):
@@ -88,10 +86,3 @@ def pattern_text(prefix: Constant | Slot) -> str:
     if not isinstance(prefix, str):
         return constant_text(prefix)
     return quoted(_SPECIAL.sub(r"\\\g<0>", prefix) + "%")
-
-
-def _digits(value: int) -> str:
-    try:
-        return str(value)
-    except ValueError:  # more digits than str() gives
-        return str(decimal.Decimal(value))

@@ -9,7 +9,7 @@ from typing import Any
 from gpumatch.errors import SchemaError
 from gpumatch.expr.tree import Connective, Constant, Expr, Item, Op, Predicate, PredicateOp, Timestamp
 from gpumatch.expr.typing_rules import operands
-from gpumatch.expr.values import is_missing, plain, to_float32
+from gpumatch.expr.values import is_missing, plain, rounded
 from gpumatch.schema import AttributeType, Schema
 
 # ``v`` is the event's value, ``c`` the constants; both are of one type, or numbers, which Python compares exactly.
@@ -88,7 +88,7 @@ def event_value(value: object, type: AttributeType, attribute: str) -> Constant:
         fits = type.kind == "bool"
     elif isinstance(given, (int, float)):
         if type.kind == "float":
-            return to_float32(float(given)) if type.name == "float32" else float(given)
+            return rounded(given, single=type.name == "float32")
         fits = type.kind == "int" and given == given // 1
     elif isinstance(given, Timestamp):
         fits = type.kind == "timestamp" and given.zoned == (type.zone is not None)

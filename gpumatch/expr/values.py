@@ -9,10 +9,12 @@ import sys
 from typing import Any
 
 from gpumatch.errors import SchemaError
+from gpumatch.expr.constants import MAX_DIGITS
 from gpumatch.expr.times import SECOND, from_datetime
 from gpumatch.expr.tokens import find_surrogate
 from gpumatch.expr.tree import Constant, Timestamp
 
+_TOO_LARGE = 10 ** (MAX_DIGITS - 1)  # leaves room for the sign
 _NANOS = {"h": 3600 * SECOND, "m": 60 * SECOND, "s": SECOND, "ms": 1_000_000, "us": 1000, "ns": 1}
 _PARTS = {"ps": 1000, "fs": 1_000_000, "as": SECOND}  # of a nanosecond
 
@@ -41,6 +43,8 @@ def plain(value: object, attribute: str) -> Constant:
     if isinstance(value, (bool, Timestamp)):
         return value
     if isinstance(value, int):
+        if abs(value) >= _TOO_LARGE:
+            raise SchemaError(f"attribute {attribute!r}: an integer has at most {MAX_DIGITS - 1} digits")
         return int(value)
     if isinstance(value, float):
         return float(value) + 0.0  # -0.0 is 0.0
@@ -67,7 +71,7 @@ def _string(value: str, attribute: str) -> str:
 def _from_numpy(value: Any, numpy: Any, attribute: str) -> Constant:
     if isinstance(value, numpy.bool_):
         return bool(value)
-    if isinstance(value, numpy.integer):
+    if isinstance(value, numpy.integer) and not isinstance(value, numpy.timedelta64):
         return int(value)
     if isinstance(value, numpy.floating):
         number = float(value)
@@ -102,9 +106,10 @@ def _unsupported(value: object, attribute: str) -> SchemaError:
     )
 
 
-def to_float32(value: float) -> float:
-    """Rounded to single precision, and widened again."""
+def rounded(value: float, single: bool) -> float:
+    """The nearest double, or the nearest single as a double; infinite where none is near."""
     try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+        double = float(value)
+        return float(struct.unpack("<f", struct.pack("<f", double))[0]) if single else double
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
