@@ -1,0 +1,274 @@
+"""The command line, run in this process on small files, with the real matcher behind it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import gpumatch as gm
+from gpumatch import cli
+
+SCHEMA = "sym:string,px:float64,at:timestamp[us, tz=UTC]"
+ALERTS = {"hot": "sym = 'NVDA' AND px > 900", "cheap": "px < 10 OR sym = 'X'", "new": "at >= '2024-01-01'"}
+BARS = [
+    {"n": "a", "sym": "NVDA", "px": 950.0, "at": "2024-05-06T07:08:09Z"},
+    {"n": "b", "sym": "X", "px": 5.0, "at": "2023-12-31T23:59:59Z"},
+    {"n": "c", "sym": "Y", "px": 50.0, "at": None},
+]
+PAIRS = [("a", "hot"), ("a", "new"), ("b", "cheap")]
+
+
+class Shell:
+    """A folder to work in, and what the last command printed."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capture = folder, capture
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        self._capture.readouterr()
+        found = cli.main(arguments)
+        self.out, self.err = self._capture.readouterr()
+        assert found == code, self.err
+        return self.out
+
+    def fails(self, *arguments: str) -> str:
+        """The one line (or the line and its caret) of an error that the user can mend."""
+        assert self(*arguments, code=2) == ""
+        assert self.err.startswith("error: ")
+        assert "Traceback" not in self.err
+        return self.err
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    write_alerts(tmp_path / "alerts.csv", ALERTS)
+    (tmp_path / "bars.jsonl").write_text("".join(json.dumps(bar) + "\n" for bar in BARS))
+    return Shell(tmp_path, capsys)
+
+
+def write_alerts(path: Path, alerts: dict[str, str] | dict[int, str]) -> None:
+    table = pa.table({"id": list(alerts), "expr": list(alerts.values())})
+    pa.csv.write_csv(table, path)
+
+
+@pytest.fixture
+def index(shell: Shell) -> str:
+    shell("build", "alerts.csv", "idx", "--schema", SCHEMA)
+    return "idx"
+
+
+def read_pairs(path: Path, key: str = "n") -> list[tuple[str, str]]:
+    if path.suffix == ".jsonl":
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    else:
+        rows = (pq.read_table(path) if path.suffix == ".parquet" else pa.csv.read_csv(path)).to_pylist()
+    return [(row[key], row["subscription"]) for row in rows]
+
+
+def test_build_then_match(shell: Shell, index: str) -> None:
+    assert shell.out.startswith("3 subscriptions in idx")
+    assert gm.load(index).match_one({"px": 5.0}) == ["cheap"]
+    shown = shell("match", index, "bars.jsonl", "pairs.parquet")
+    assert shown.startswith("3 events, 3 matches, ")
+    assert read_pairs(shell.folder / "pairs.parquet") == PAIRS
+    table = pq.read_table("pairs.parquet")
+    assert set(table.column_names) == {"n", "sym", "px", "at", "subscription"}
+    assert table.column_names[-1] == "subscription"
+
+
+@pytest.mark.parametrize("events", [".parquet", ".csv", ".jsonl"])
+@pytest.mark.parametrize("out", [".parquet", ".csv", ".jsonl"])
+def test_formats(shell: Shell, index: str, events: str, out: str) -> None:
+    shell("match", index, "bars.jsonl", "all.parquet")  # gives us the types
+    bars = pq.read_table("all.parquet").schema
+    columns = {name: [bar[name] for bar in BARS] for name in ("n", "sym", "px")}
+    times = pa.array([bar["at"] for bar in BARS]).cast(bars.field("at").type)
+    table = pa.table({**columns, "at": times})
+    if events == ".parquet":
+        pq.write_table(table, "bars.parquet")
+    elif events == ".csv":
+        pa.csv.write_csv(table, "bars.csv")
+    shell("match", index, f"bars{events}", f"pairs{out}", "--columns", "n")
+    assert read_pairs(shell.folder / f"pairs{out}") == PAIRS
+
+
+def test_no_match_writes_an_empty_file(shell: Shell, index: str) -> None:
+    (shell.folder / "none.jsonl").write_text('{"px": 50.0}\n')
+    assert shell("match", index, "none.jsonl", "pairs.parquet").startswith("1 events, 0 matches")
+    assert pq.read_table("pairs.parquet").schema.names == ["sym", "px", "at", "subscription"]
+
+
+def test_chunks_shrink_when_matches_are_many(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_alerts(shell.folder / "many.csv", {i: f"px > {i}" for i in range(100)})
+    shell("build", "many.csv", "many", "--schema", "px:float64")
+    table = pa.table({"n": list(range(500)), "px": [float(i % 120) for i in range(500)]})
+    pq.write_table(table, "many.parquet")
+    monkeypatch.setattr(cli, "_PAIRS_AT_ONCE", 1000)
+    monkeypatch.setattr(cli, "_EVENTS_AT_FIRST", 8)
+    sizes: list[int] = []
+    pairs = cli._pairs
+    monkeypatch.setattr(cli, "_pairs", lambda chunk, *rest: (sizes.append(len(chunk)), pairs(chunk, *rest))[1])
+    shell("match", "many", "many.parquet", "pairs.parquet", "--columns", "n")
+    assert sum(sizes) == 500
+    assert max(sizes) < 200
+    expected = [(n, i) for n in range(500) for i in range(100) if n % 120 > i]
+    assert read_pairs(shell.folder / "pairs.parquet") == expected
+
+
+def test_schema_from_a_file(shell: Shell) -> None:
+    (shell.folder / "schema.json").write_text(json.dumps({"sym": "string", "px": "float64", "at": "timestamp"}))
+    shell("build", "alerts.csv", "idx", "--schema", "schema.json")
+    assert gm.load("idx").schema.to_dict() == {"sym": "string", "px": "float64", "at": "timestamp[us]"}
+
+
+def test_schema_from_events(shell: Shell) -> None:
+    shell("build", "alerts.csv", "idx", "--events", "bars.jsonl", "--index", "scan")
+    assert gm.load("idx").schema.to_dict() == {
+        "n": "string",
+        "sym": "string",
+        "px": "float64",
+        "at": "timestamp[us, tz=UTC]",
+    }
+
+
+def test_other_column_names(shell: Shell) -> None:
+    pq.write_table(pa.table({"key": [1, 2], "rule": ["px > 1", "px > 2"]}), "rules.parquet")
+    shell("build", "rules.parquet", "idx", "--schema", "px:float64", "--id", "key", "--where", "rule")
+    assert gm.load("idx").match_one({"px": 1.5}) == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "schema"),
+    [
+        ("px:float64", {"px": "float64"}),
+        ("px : float64 , tags:list<string>", {"px": "float64", "tags": "list<string>"}),
+        ("a:timestamp[us, tz=UTC],b:list<timestamp[ns, tz=Europe/Berlin]>,c:int8", None),
+    ],
+)
+def test_schema_as_text(text: str, schema: dict[str, str] | None) -> None:
+    expected = schema or {"a": "timestamp[us, tz=UTC]", "b": "list<timestamp[ns, tz=Europe/Berlin]>", "c": "int8"}
+    assert cli._schema(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("px", "--schema has 'px', expected name:type"),
+        ("px:float64,px:int64", "names 'px' twice"),
+        ("px:decimal", "attribute 'px' has type 'decimal', which is not supported"),
+        ("gone.json", "gone.json"),
+        ("bad.json", "bad.json is not JSON"),
+        ("list.json", "must hold one object"),
+    ],
+)
+def test_bad_schemas(shell: Shell, schema: str, message: str) -> None:
+    (shell.folder / "bad.json").write_text("px")
+    (shell.folder / "list.json").write_text("[1]")
+    assert message in shell.fails("build", "alerts.csv", "idx", "--schema", schema)
+    assert not Path("idx").exists()
+
+
+BAD = {"good": "px > 1", "typo": "px >> 1", "unknown": "pxx > 1", "type": "px = 'x'"}
+
+
+def test_bad_expression_stops_the_build(shell: Shell) -> None:
+    write_alerts(shell.folder / "bad.csv", BAD)
+    error = shell.fails("build", "bad.csv", "idx", "--schema", SCHEMA)
+    assert "typo" in error
+    assert "^" in error
+    assert not Path("idx").exists()
+
+
+def test_bad_expressions_are_listed(shell: Shell) -> None:
+    write_alerts(shell.folder / "bad.csv", BAD)
+    shown = shell("build", "bad.csv", "idx", "--schema", SCHEMA, "--on-error", "collect")
+    for name, message in (("typo", "4"), ("unknown", "did you mean 'px'?"), ("type", "expected a number")):
+        assert any(name in line and message in line for line in shown.splitlines()), shown
+    assert "1 subscriptions in idx" in shown
+    assert list(gm.load("idx").ids) == ["good"]
+
+
+def test_explain(shell: Shell, index: str) -> None:
+    shown = shell("explain", index, "hot", "--event", '{"sym": "NVDA", "px": 3}')
+    assert "px > 900" in shown
+    assert "px > 900" in shell("explain", index, "hot", "--event", '{"px": 950, "at": "2024-01-01T00:00:00Z"}')
+
+
+def test_explain_refuses(shell: Shell, index: str) -> None:
+    assert "'warm'" in shell.fails("explain", index, "warm", "--event", "{}")
+    assert "did you mean 'px'?" in shell.fails("explain", index, "hot", "--event", '{"pxx": 1}')
+
+
+def test_explain_takes_numbers_as_ids(shell: Shell) -> None:
+    write_alerts(shell.folder / "n.csv", {7: "px > 1", 8: "px > 2"})
+    shell("build", "n.csv", "n", "--schema", "px:float64")
+    assert "px > 2" in shell("explain", "n", "8", "--event", '{"px": 3}')
+
+
+def test_info(shell: Shell, index: str) -> None:
+    shown = shell("info", index)
+    for words in (("subscriptions", "3"), ("px", "float64"), ("at", "timestamp[us, tz=UTC]"), ("files", "bytes")):
+        assert any(all(word in line for word in words) for line in shown.splitlines()), shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("match", "nowhere", "bars.jsonl", "p.csv"), "nowhere"),
+        (("match", "idx", "gone.csv", "p.csv"), "gone.csv does not exist"),
+        (("match", "idx", "bars.jsonl", "p.xls"), "p.xls has the suffix '.xls'; expected one of .parquet"),
+        (("match", "idx", "bars.jsonl", "no/p.csv"), "cannot write no/p.csv"),
+        (("match", "idx", "bars.jsonl", "p.csv", "--columns", "n,zz"), "no column 'zz'"),
+        (("match", "idx", "subscription.csv", "p.csv"), "have a column 'subscription'"),
+        (("info", "nowhere"), "nowhere"),
+        (("build", "alerts.csv", "i2", "--schema", SCHEMA, "--id", "name"), "no column 'name'"),
+        (("build", "alerts.csv", "i2", "--schema", SCHEMA, "--index", "magic"), "magic"),
+    ],
+)
+def test_errors(shell: Shell, index: str, arguments: tuple[str, ...], message: str) -> None:
+    (shell.folder / "subscription.csv").write_text("px,subscription\n1,a\n")
+    assert message in shell.fails(*arguments)
+    assert not Path("p.csv").exists()
+    assert not Path("i2").exists()
+
+
+def test_wrong_value_in_the_events(shell: Shell, index: str) -> None:
+    (shell.folder / "bad.csv").write_text("px\n1\nx\n")
+    assert "bad.csv" in shell.fails("match", index, "bad.csv", "p.csv")
+    assert not Path("p.csv").exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("frobnicate",), ("match", "a", "b", "c", "--threads", "0")])
+def test_usage(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert "usage: gpumatch" in capsys.readouterr().err
+
+
+def test_build_needs_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["build", "a.csv", "idx"])
+    assert "--schema --events is required" in capsys.readouterr().err
+
+
+def test_as_a_program(shell: Shell, index: str) -> None:
+    """The threads of a process, the entry point, and plain output where there is no terminal."""
+    command = [sys.executable, "-m", "gpumatch.cli", "match", index, "bars.jsonl", "p.csv", "--threads", "1"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("3 events, 3 matches")
+    assert run.stderr == ""
+    version = subprocess.run(
+        [sys.executable, "-m", "gpumatch.cli", "--version"], capture_output=True, text=True, check=True
+    )
+    assert version.stdout == f"gpumatch {gm.__version__}\n"
