@@ -205,8 +205,10 @@ def empty(kind: AttributeType) -> Array | Strings:
 
 
 def _valid(array: Any) -> Array | None:
+    if not array.null_count:
+        return None
     valid: Array = array.is_valid().to_numpy(zero_copy_only=False)
-    return valid if array.null_count else None
+    return valid
 
 
 def _scalars(kind: AttributeType, array: Any) -> tuple[Array | Strings, Array | None]:
