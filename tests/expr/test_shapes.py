@@ -82,6 +82,13 @@ def test_a_bad_constant_costs_its_own_row_only() -> None:
     assert found[0].constants == [["'2024-01-01'", "'2024-01-03'"], ["'a%'", "'b%'"], ["1", "'e'"]]
 
 
+def test_numbers_too_long() -> None:
+    found, errors = parse_many(["x = " + number for number in ("9" * 400, "9" * 400 + ".5", "9" * 5000, "1.5")])
+    assert found[0].rows == [0, 3]
+    assert "too large for a float" in errors[1].message
+    assert "5000 digits" in errors[2].message
+
+
 def test_a_shape_without_good_rows_is_no_shape() -> None:
     found, errors = parse_many(["x LIKE 'a'", "x LIKE 'b'"])
     assert found == []
