@@ -1,0 +1,126 @@
+"""Builds, verifies and times engines on one workload, in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from baselines import AccessLists, Bitmaps, BruteForce, NumbaScan, equal
+from engines import Engine, Events, count, cut
+from frames import DuckDB, Polars
+from ours import Auto, PstBloom, Scan
+
+from gpumatch.workloads import WORKLOADS, Workload, make
+
+ENGINES: dict[str, type[Engine]] = {
+    "gpumatch auto": Auto,
+    "gpumatch pstbloom": PstBloom,
+    "gpumatch scan": Scan,
+    "numpy bitmaps": Bitmaps,
+    "numpy access lists": AccessLists,
+    "numba scan": NumbaScan,
+    "polars": Polars,
+    "duckdb": DuckDB,
+    "numpy brute force": BruteForce,
+}
+NUMPY_INDEXES = ("numpy bitmaps", "numpy access lists")  # the better one is what the others are compared with
+
+
+@dataclass(frozen=True)
+class Job:
+    """One workload at one number of threads; ``seconds`` bounds a pass over the events."""
+
+    workload: str
+    threads: int
+    engines: tuple[str, ...]
+    scale: float
+    events: int
+    batch: int
+    seconds: float
+    repeats: int
+    verify: int
+
+
+@dataclass
+class Result:
+    workload: str
+    engine: str
+    threads: int
+    status: str = "ok"  # or "unsuited", "failed", "wrong"
+    error: str = ""
+    variant: str = ""  # the way an engine chose, where it has several
+    subscriptions: int = 0
+    events: int = 0
+    batch: int = 0
+    matches: float = 0.0  # per event
+    wall_us: float = 0.0  # per event, the best pass
+    cpu_us: float = 0.0
+    build_s: float = 0.0
+    bytes: int | None = None
+
+    @property
+    def us(self) -> float:
+        """On one thread CPU time, which other processes disturb least and which charges hidden threads; else wall."""
+        return self.cpu_us if self.threads == 1 else self.wall_us
+
+
+def run(job: Job, results: Connection) -> None:
+    """Send one ``Result`` per engine. Called in a fresh process, so that Polars reads its number of threads."""
+    os.environ["POLARS_MAX_THREADS"] = str(job.threads)
+    workload = make(job.workload, job.scale)
+    events = workload.events(job.events)
+    oracle = BruteForce(1)
+    oracle.build(workload)
+    for name in job.engines:
+        result = Result(job.workload, name, job.threads, subscriptions=len(workload.ids))
+        try:
+            if ENGINES[name].suits(workload):
+                _measure(job, ENGINES[name], workload, events, oracle, result)
+            else:
+                result.status = "unsuited"
+        except Exception as error:  # one engine that fails must not end the run
+            result.status, result.error = "failed", f"{type(error).__name__}: {error}"
+        results.send(result)
+        gc.collect()
+
+
+def _measure(
+    job: Job, kind: type[Engine], workload: Workload, events: Events, oracle: BruteForce, result: Result
+) -> None:
+    small = make(job.workload, min(job.scale, 2000 / WORKLOADS[job.workload][0]))
+    warm = kind(job.threads)
+    warm.build(small)
+    warm.match(small.events(2))  # compiled now, and not while the real index is built
+
+    start = time.perf_counter()
+    engine = kind(job.threads)
+    engine.build(workload)
+    result.build_s, result.bytes, result.variant = time.perf_counter() - start, engine.bytes(), engine.variant
+
+    sample = cut(events, 0, min(job.verify, job.events))
+    result.error = equal(engine.match(sample), oracle, sample)
+    if result.error:
+        result.status = "wrong"
+        return
+    start = time.perf_counter()
+    engine.match(sample)
+    each = (time.perf_counter() - start) / count(sample)
+    result.events = min(job.events, max(count(sample), int(job.seconds / each)))
+    result.batch = min(job.batch, result.events)
+    _time(job, engine, cut(events, 0, result.events), result)
+
+
+def _time(job: Job, engine: Engine, events: Events, result: Result) -> None:
+    n = result.events
+    batches = [cut(events, a, min(a + result.batch, n)) for a in range(0, n, result.batch)]
+    walls, cpus = [], []
+    for _ in range(job.repeats):
+        wall, cpu, matches = time.perf_counter(), time.process_time(), 0
+        for batch in batches:
+            matches += len(engine.match(batch)[1])
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    result.wall_us, result.cpu_us, result.matches = min(walls) / n * 1e6, min(cpus) / n * 1e6, matches / n
