@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from gpumatch.sources import Rejected
+
 _PAIRS_AT_ONCE = 2_000_000  # that a chunk of events should yield, so that memory stays bounded
 _EVENTS_AT_FIRST = 1_024
 _EVENTS_AT_MOST = 65_536
@@ -76,7 +78,7 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
         "--on-error",
         choices=("raise", "collect"),
         default="raise",
-        help="stop at a bad expression (default), or leave the bad ones out and list them",
+        help="write no index if an expression is bad (default), or leave the bad ones out; either way they are listed",
     )
     parser.set_defaults(run=_build)
 
@@ -122,12 +124,17 @@ def _build(args: argparse.Namespace) -> None:
     matcher = gm.Matcher(schema, index=args.index)
     start = time.perf_counter()
     table = tables.read_table(args.subscriptions, [args.id, args.where], {args.where: pa.string()})
+    rejected = []
     with _progress() as bar:
         task = bar.add_task("building", total=len(table))
         for first in range(0, len(table), _ROWS_AT_ONCE):
             rows = table.slice(first, _ROWS_AT_ONCE)
-            matcher.add_table(rows, id=args.id, where=args.where, on_error=args.on_error)
+            rejected += matcher.add_table(rows, id=args.id, where=args.where, on_error="collect")
             bar.advance(task, len(rows))
+    _print_rejected(rejected)
+    if rejected and args.on_error == "raise":
+        found = f"{len(rejected):,} of {len(table):,} subscriptions are bad, so no index was written"
+        raise gm.GpumatchError(f"{found}; mend them, or leave them out with --on-error collect")
     matcher.save(args.out)
     print(f"{len(matcher):,} subscriptions in {args.out} after {time.perf_counter() - start:.1f} s")
 
@@ -280,6 +287,16 @@ def _print_table(header: Sequence[str], rows: Any) -> None:
     for row in rows:
         table.add_row(*row)
     _console().print(table)
+
+
+def _print_rejected(rejected: Sequence[Rejected]) -> None:
+    """The first bad subscriptions as a table, and how many more there are."""
+    if not rejected:
+        return
+    rows = [(str(it.id), "" if it.position is None else str(it.position), it.message) for it in rejected]
+    _print_table(("id", "position", "message"), rows[:_ERRORS_SHOWN])
+    if len(rows) > _ERRORS_SHOWN:
+        print(f"and {len(rows) - _ERRORS_SHOWN:,} more")
 
 
 def _print_error(error: Exception) -> None:

@@ -1,0 +1,179 @@
+"""Blocks back from tables, and several blocks into one: what merging segments takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gpumatch.coded import Table
+from gpumatch.codes import Codebook, pointers
+from gpumatch.keys import MAX, MIN
+from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block
+
+
+def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
+    """The block that a table was encoded from; codes hold all that it said."""
+    pool = [
+        book.pool_data[first:last].tobytes()
+        for first, last in zip(book.pool_offsets[:-1].tolist(), book.pool_offsets[1:].tolist(), strict=True)
+    ]
+    strings = attributes.of_kind("string")
+    owner = _range_owner(table)
+    lo, hi = _keys(book, strings, table.attribute, table.lo, table.hi)
+    ranges = table.kind == RANGE
+    never = ranges & (table.lo > table.hi)
+    lo[never], hi[never] = EMPTY
+    range_lo, range_hi = _keys(book, strings, owner, table.range_lo, table.range_hi)
+    return Block(
+        table.length,
+        table.clause_row,
+        table.clause_ptr,
+        table.clause_program,
+        table.attribute,
+        table.kind,
+        np.where(ranges, lo, table.lo),
+        np.where(ranges, hi, table.hi),
+        owner,
+        range_lo,
+        range_hi,
+        table.program_ptr,
+        table.program_item,
+        pool,
+    )
+
+
+def _range_owner(table: Table) -> Array:
+    """The attribute of each range of a set: that of the predicate which holds it."""
+    owner = np.zeros(len(table.range_lo), np.int32)
+    sets = np.flatnonzero((table.kind != RANGE) & (table.hi > table.lo))
+    starts, lengths = table.lo[sets], table.hi[sets] - table.lo[sets]
+    owner[_spans(starts, lengths)] = np.repeat(table.attribute[sets], lengths)
+    return owner
+
+
+def _spans(starts: Array, lengths: Array) -> Array:
+    """The numbers ``starts[i] … starts[i] + lengths[i] - 1`` of all spans, one after another."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    before = np.repeat(ends - lengths, lengths)
+    return np.repeat(starts.astype(np.int64), lengths) + np.arange(int(ends[-1]) if len(ends) else 0) - before
+
+
+def _keys(book: Codebook, strings: Array, owner: Array, lo: Array, hi: Array) -> tuple[Array, Array]:
+    """First and last keys of ranges of codes, or lower and upper cuts where the attribute is a string."""
+    if len(book.cuts) == 0:
+        return np.full(len(lo), MIN), np.where(strings[owner], MIN, MAX)
+    first, count = book.cut_ptr[owner], np.diff(book.cut_ptr)[owner]
+    last = len(book.cuts) - 1
+    low = np.where(lo > 0, book.cuts[np.clip(first + lo - 1, 0, last)], MIN)
+    upper = book.cuts[np.clip(first + hi, 0, last)]
+    closed = np.where(hi < count, upper - 1, MAX)
+    cut = np.where(hi < count, upper, MIN)
+    return low, np.where(strings[owner], cut, closed)
+
+
+def join_blocks(attributes: Attributes, blocks: Sequence[Block], keeps: Sequence[Array | None]) -> Block:
+    """The kept rows of several blocks as one block."""
+    pool: dict[bytes, int] = {}
+    strings = attributes.of_kind("string")
+    parts = [_renumbered(_kept(block, keep), strings, pool) for block, keep in zip(blocks, keeps, strict=True)]
+    rows, predicates, ranges, programs, items = 0, 0, 0, 0, 0
+    clauses: list[tuple[Array, Array, Array]] = []
+    columns: list[tuple[Array, ...]] = []
+    leaves: list[tuple[Array, ...]] = []
+    program_ptr, program_item = [np.zeros(1, np.int64)], []
+    total = sum(int(part.clause_ptr[-1]) for part in parts)
+    leaf_base = total
+    for part in parts:
+        own = int(part.clause_ptr[-1])
+        program = np.where(part.clause_program >= 0, part.clause_program + programs, -1).astype(np.int32)
+        clauses.append((part.clause_row + rows, part.clause_ptr[1:] + predicates, program))
+        shift = np.where(part.kind == RANGE, 0, ranges) * (part.kind != NULL)
+        columns_of = (part.attribute, part.kind, part.lo + shift, part.hi + shift)
+        columns.append(tuple(column[:own] for column in columns_of))
+        leaves.append(tuple(column[own:] for column in columns_of))
+        item = part.program_item
+        program_item.append(np.where(item >= 0, item - own + leaf_base, item).astype(np.int32))
+        program_ptr.append(part.program_ptr[1:] + items)
+        rows += part.length
+        predicates += own
+        ranges += len(part.range_lo)
+        programs += len(part.program_ptr) - 1
+        items += len(item)
+        leaf_base += len(part.attribute) - own
+    attribute, kind, lo, hi = (np.concatenate(c) for c in zip(*columns, *leaves, strict=True))
+    return Block(
+        rows,
+        np.concatenate([c[0] for c in clauses]).astype(np.int32),
+        np.concatenate([np.zeros(1, np.int64), *(c[1] for c in clauses)]),
+        np.concatenate([c[2] for c in clauses]),
+        attribute,
+        kind,
+        lo,
+        hi,
+        np.concatenate([part.range_attribute for part in parts]),
+        np.concatenate([part.range_lo for part in parts]),
+        np.concatenate([part.range_hi for part in parts]),
+        np.concatenate(program_ptr),
+        np.concatenate(program_item),
+        list(pool),
+    )
+
+
+def _kept(block: Block, keep: Array | None) -> Block:
+    """The block without the clauses of other rows. Ranges and programs that nobody uses any more go, too."""
+    if keep is None:
+        return block
+    clauses = np.flatnonzero(keep[block.clause_row])
+    counts = np.diff(block.clause_ptr)[clauses]
+    own = _spans(block.clause_ptr[:-1][clauses], counts)
+    programs = block.clause_program[clauses]
+    used = np.unique(programs[programs >= 0])
+    items = _spans(block.program_ptr[used], np.diff(block.program_ptr)[used])
+    item = block.program_item[items]
+    leaves = item[item >= 0].astype(np.int64)
+    item = item.copy()
+    item[item >= 0] = len(own) + np.arange(len(leaves))
+    at = np.concatenate([own, leaves])
+    kind, lo, hi = block.kind[at], block.lo[at].copy(), block.hi[at].copy()
+    sets = np.flatnonzero((kind != RANGE) & (kind != NULL))
+    lengths = hi[sets] - lo[sets]
+    spans = _spans(lo[sets], lengths)
+    hi[sets] = np.cumsum(lengths)
+    lo[sets] = hi[sets] - lengths
+    number = np.cumsum(keep) - 1
+    return Block(
+        int(np.count_nonzero(keep)),
+        number[block.clause_row[clauses]].astype(np.int32),
+        pointers(counts),
+        np.where(programs >= 0, np.searchsorted(used, programs), -1).astype(np.int32),
+        block.attribute[at],
+        kind,
+        lo,
+        hi,
+        block.range_attribute[spans],
+        block.range_lo[spans],
+        block.range_hi[spans],
+        pointers(np.diff(block.program_ptr)[used]),
+        item,
+        block.pool,
+    )
+
+
+def _renumbered(block: Block, strings: Array, pool: dict[bytes, int]) -> Block:
+    """The block with cuts of strings that point into a common pool, to which its strings are added."""
+    if not block.pool:
+        return block
+    own = strings[block.attribute] & (block.kind == RANGE)
+    own &= (block.lo != EMPTY[0]) | (block.hi != EMPTY[1])
+    others = strings[block.range_attribute]
+    cuts = (block.lo[own], block.hi[own], block.range_lo[others], block.range_hi[others])
+    used = np.unique(np.concatenate([cut[cut != MIN] for cut in cuts]) >> 1)
+    numbers = np.zeros(len(block.pool), np.int64)
+    for old in used.tolist():
+        numbers[old] = pool.setdefault(block.pool[old], len(pool))
+    moved = [np.where(cut == MIN, MIN, 2 * numbers[np.maximum(cut, 0) >> 1] + (cut & 1)) for cut in cuts]
+    lo, hi, range_lo, range_hi = (a.copy() for a in (block.lo, block.hi, block.range_lo, block.range_hi))
+    lo[own], hi[own], range_lo[others], range_hi[others] = moved
+    return replace(block, lo=lo, hi=hi, range_lo=range_lo, range_hi=range_hi)

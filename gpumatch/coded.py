@@ -1,0 +1,234 @@
+"""Predicates and events in codes: what indexes are built from and what they match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from gpumatch.codes import Codebook, bytes_of, encode_keys, make_book, pointers, read_only, sort_pool
+from gpumatch.columns import Column, Strings
+from gpumatch.events import EventBatch
+from gpumatch.kernels import encode as kernels
+from gpumatch.kernels import order
+from gpumatch.keys import MAX, MIN
+from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block
+from gpumatch.sparse import Sparse
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A block in codes: as in Block, but ``lo``, ``hi`` and the ranges are int32 codes."""
+
+    length: int
+    clause_row: Array
+    clause_ptr: Array
+    clause_program: Array
+    attribute: Array
+    kind: Array
+    lo: Array
+    hi: Array
+    range_lo: Array
+    range_hi: Array
+    program_ptr: Array
+    program_item: Array
+
+    def predicates(self) -> tuple[Array, ...]:
+        """What the matching kernels take."""
+        return self.attribute, self.kind, self.lo, self.hi, self.range_lo, self.range_hi
+
+
+@dataclass(frozen=True, slots=True)
+class CodedEvents:
+    """Events as rows of (attribute, code), ascending by attribute; a list has an entry per value."""
+
+    ptr: Array  # int64
+    attribute: Array  # int32
+    code: Array  # int32
+
+    def arrays(self) -> tuple[Array, Array, Array]:
+        return self.ptr, self.attribute, self.code
+
+
+def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]:
+    """The codebook of a block's constants, and the block in its codes."""
+    pool_data, pool_offsets, order = sort_pool(block.pool)
+    is_string = attributes.of_kind("string")
+    ranges = block.kind == RANGE
+    lo, hi = _sorted_keys(block.lo, block.hi, ranges & is_string[block.attribute], order)
+    range_lo, range_hi = _sorted_keys(block.range_lo, block.range_hi, is_string[block.range_attribute], order)
+    tested = np.flatnonzero(ranges & (lo <= hi))
+    owner = np.concatenate([block.attribute[tested], block.range_attribute])
+    firsts, lasts = np.concatenate([lo[tested], range_lo]), np.concatenate([hi[tested], range_hi])
+    book = make_book(attributes.of_kind("float"), owner, firsts, lasts, (pool_data, pool_offsets))
+    first_code, last_code = encode_keys(book, owner, firsts), encode_keys(book, owner, lasts)
+    count = len(tested)
+    code_lo, code_hi = block.lo.astype(np.int32), block.hi.astype(np.int32)
+    code_lo[ranges], code_hi[ranges] = EMPTY
+    code_lo[tested], code_hi[tested] = first_code[:count], last_code[:count]
+    nulls = block.kind == NULL
+    code_lo[nulls] = code_hi[nulls] = kernels.MISSING
+    return book, Table(
+        block.length,
+        block.clause_row,
+        block.clause_ptr,
+        block.clause_program,
+        block.attribute,
+        block.kind,
+        code_lo,
+        code_hi,
+        first_code[count:],
+        last_code[count:],
+        block.program_ptr,
+        block.program_item,
+    )
+
+
+def _sorted_keys(lo: Array, hi: Array, strings: Array, order: Array) -> tuple[Array, Array]:
+    """First and last keys; of strings, whose cuts hold numbers of the unsorted pool, with their sorted places."""
+    at = np.flatnonzero(strings)
+    if len(at) == 0:
+        return lo, hi
+    at = at[(lo[at] != EMPTY[0]) | (hi[at] != EMPTY[1])]
+    low, high = lo[at], hi[at]
+    bounded = high != MIN
+    low = np.where(low == MIN, MIN, 2 * order[np.maximum(low, 0) >> 1] + (low & 1))
+    high = np.where(bounded, 2 * order[np.maximum(high, 0) >> 1] + (high & 1) - 1, MAX)
+    lo, hi = lo.copy(), hi.copy()
+    lo[at], hi[at] = low, high
+    return lo, hi
+
+
+class EventEncoder:
+    """Encodes chunks of one batch by one codebook. Strings are looked up once for the whole batch."""
+
+    def __init__(self, book: Codebook, attributes: Attributes, used: Array, batch: EventBatch) -> None:
+        """``used`` marks the attributes that predicates test; others are left out."""
+        self._book, self._attributes, self._used = book, attributes, used
+        self._sparse = batch.sparse(attributes.schema)
+        self._keys: Array | None = None
+        self._columns: list[tuple[int, Column, Array | None]] = []
+        if self._sparse is not None:
+            if isinstance(self._sparse.values, Strings):
+                self._keys = self._string_keys(self._sparse.values)
+            return
+        for at, column in sorted(batch.columns(attributes.schema).items()):
+            if used[at] or used[attributes.presence[at]]:
+                table = self._string_codes(at, column.values) if isinstance(column.values, Strings) else None
+                self._columns.append((at, column, table))
+
+    def encode(self, start: int, stop: int) -> CodedEvents:
+        """The events ``start:stop``."""
+        if self._sparse is not None:
+            return self._encode_sparse(self._sparse, start, stop)
+        return self._encode_columns(start, stop)
+
+    def _string_keys(self, strings: Strings) -> Array:
+        """Keys of a dictionary's strings in the codebook's pool."""
+        dictionary = strings.dictionary.cast(pa.large_string())
+        keys = np.empty(len(dictionary), np.int64)
+        book = self._book
+        kernels.search_strings(*bytes_of(dictionary), book.pool_data, book.pool_offsets, keys)
+        return keys
+
+    def _string_codes(self, at: int, strings: Strings) -> Array:
+        """Codes by dictionary index; the last entry serves index -1, a missing value."""
+        keys = self._string_keys(strings)
+        codes = np.full(len(keys) + 1, kernels.MISSING, np.int32)
+        kernels.encode_keys(np.full(len(keys), at), keys, 0, len(keys), self._book.search(), codes)
+        return codes
+
+    def _encode_column(self, at: int, values: Array | Strings, table: Array | None) -> Array:
+        if isinstance(values, Strings):
+            assert table is not None
+            return table[values.indices]
+        book = self._book
+        cuts = book.cuts[book.cut_ptr[at] : book.cut_ptr[at + 1]]
+        buckets = book.buckets[book.bucket_ptr[at] : book.bucket_ptr[at + 1]]
+        kernel = kernels.encode_float_column if values.dtype == np.float64 else kernels.encode_int_column
+        codes = np.empty(len(values), np.int32)
+        kernel(values, 0, len(values), cuts, buckets, book.bucket_low[at], book.bucket_scale[at], codes)
+        return codes
+
+    def _encode_columns(self, start: int, stop: int) -> CodedEvents:
+        attribute, codes, list_ptrs, list_bases = [], [], [], []
+        presences = []
+        for at, whole, table in self._columns:
+            column = whole.slice(start, stop)
+            if column.offsets is not None:
+                list_bases.append(sum(map(len, list_ptrs)))
+                list_ptrs.append(column.offsets)
+                present = np.zeros(stop - start, np.int32)
+                if column.valid is not None:
+                    present[~column.valid] = kernels.MISSING
+                presences.append((int(self._attributes.presence[at]), present))
+            else:
+                list_bases.append(-1)
+            code = self._encode_column(at, column.values, table)
+            if column.offsets is None and column.valid is not None:
+                code[~column.valid] = kernels.MISSING
+            attribute.append(at)
+            codes.append(code)
+        for at, present in presences:
+            attribute.append(at)
+            codes.append(present)
+            list_bases.append(-1)
+        return _to_rows(stop - start, attribute, codes, list_ptrs, list_bases)
+
+    def _encode_sparse(self, events: Sparse, start: int, stop: int) -> CodedEvents:
+        first, last = int(events.offsets[start]), int(events.offsets[stop])
+        ptr = events.offsets[start : stop + 1] - first
+        attribute = events.attribute[first:last]
+        code = np.empty(last - first, np.int32)
+        values = events.values
+        if self._keys is not None:
+            assert isinstance(values, Strings)
+            kernels.encode_keys(attribute, self._keys[values.indices[first:last]], 0, len(code), self._book.search(), code)
+        else:
+            kernels.encode_numbers(attribute, values[first:last], self._book.search(), code)
+        if not self._attributes.multi.any():
+            return CodedEvents(ptr, attribute, code)
+        return _with_presence(ptr, attribute, code, self._attributes)
+
+
+def _to_rows(
+    count: int, attribute: list[int], codes: list[Array], list_ptrs: list[Array], list_bases: list[int]
+) -> CodedEvents:
+    base = pointers(np.array([len(code) for code in codes], np.int64))
+    flat = np.concatenate(codes) if codes else np.zeros(0, np.int32)
+    list_ptr = np.concatenate(list_ptrs) if list_ptrs else np.zeros(0, np.int64)
+    ptr = np.empty(count + 1, np.int64)
+    out_attribute, out_code = np.empty(len(flat), np.int32), np.empty(len(flat), np.int32)
+    entries = kernels.columns_to_rows(
+        np.array(attribute, np.int32), flat, base, list_ptr, np.array(list_bases, np.int64), ptr, out_attribute, out_code
+    )
+    return CodedEvents(ptr, out_attribute[:entries], out_code[:entries])
+
+
+def _with_presence(ptr: Array, attribute: Array, code: Array, attributes: Attributes) -> CodedEvents:
+    """CSR rows with an entry, at the end of each event, for every list that has a value there."""
+    out_ptr = np.empty(len(ptr), np.int64)
+    out_attribute, out_code = np.empty(2 * len(code), np.int32), np.empty(2 * len(code), np.int32)
+    entries = kernels.add_presence(
+        ptr, attribute, code, attributes.multi, attributes.presence, out_ptr, out_attribute, out_code
+    )
+    return CodedEvents(out_ptr, out_attribute[:entries], out_code[:entries])
+
+
+def sort_predicates(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> None:
+    """Order every clause by how likely its predicates hold. The table is new: nobody else sees it yet."""
+    counts = book.counts()
+    ptr = pointers(counts + 1)
+    below = np.zeros(int(ptr[-1]), np.int64)
+    everything = np.ones(len(attributes), np.bool_)
+    for batch in sample:
+        events = EventEncoder(book, attributes, everything, batch).encode(0, len(batch))
+        below += np.bincount(ptr[events.attribute] + events.code + 1, minlength=len(below))
+    seen = np.cumsum(below)
+    seen -= np.repeat(seen[ptr[:-1]], counts + 1)
+    likelihood = np.empty(len(table.attribute))
+    total = sum(map(len, sample))
+    order.likelihoods(table.predicates(), counts, seen, ptr, total, likelihood)
+    order.sort_clauses(table.clause_ptr, likelihood, table.attribute, table.kind, table.lo, table.hi)

@@ -1,0 +1,143 @@
+"""Leaf codes: the cuts that predicates make in an attribute's values, numbered.
+
+The code of a value is the number of cuts at or below it, so a predicate's range of keys becomes a range of codes and
+every index works on small integers. These are PS-Tree's predicate spaces (thesis, 6.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from gpumatch import threads
+from gpumatch.kernels import encode as kernels
+from gpumatch.keys import MAX, MIN
+
+Array: TypeAlias = NDArray[Any]
+
+_LONG = 4096  # runs of keys from this length on are sorted by NumPy
+_CUTS_PER_BUCKET = 4  # in large codebooks, where buckets would cost more memory than they save time
+
+
+@dataclass(frozen=True, slots=True)
+class Codebook:
+    """Cuts of all attributes one after another, tables that speed up the search, and the sorted pool of strings."""
+
+    is_float: Array  # bool
+    cuts: Array  # int64 keys
+    cut_ptr: Array  # int64
+    buckets: Array  # int32
+    bucket_ptr: Array  # int64
+    bucket_low: Array  # float64
+    bucket_scale: Array  # float64
+    pool_data: Array  # uint8
+    pool_offsets: Array  # int64
+
+    def counts(self) -> Array:
+        """How many codes each attribute has."""
+        return np.diff(self.cut_ptr) + 1
+
+    def search(self) -> tuple[Array, ...]:
+        """What the encoding kernels take."""
+        return (
+            self.is_float,
+            self.cuts,
+            self.cut_ptr,
+            self.buckets,
+            self.bucket_ptr,
+            self.bucket_low,
+            self.bucket_scale,
+        )
+
+
+def sort_pool(pool: list[bytes]) -> tuple[Array, Array, Array]:
+    """The pool's bytes in sorted order, their offsets, and the place of each string in that order."""
+    strings = pa.array(pool, pa.large_binary())
+    sorting = pc.array_sort_indices(strings)
+    place = np.empty(len(pool), np.int64)
+    place[sorting.to_numpy()] = np.arange(len(pool))
+    return (*bytes_of(strings.take(sorting)), place)
+
+
+def bytes_of(strings: Any) -> tuple[Array, Array]:
+    """Data and offsets of an Arrow array with 64-bit offsets."""
+    _, offsets, data = strings.buffers()
+    starts = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+    if len(strings) == 0:
+        starts = np.zeros(1, np.int64)
+    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return content[: starts[-1]], starts
+
+
+def make_book(is_float: Array, owner: Array, firsts: Array, lasts: Array, pool: tuple[Array, Array]) -> Codebook:
+    """The codebook of ranges of keys: range ``i`` belongs to attribute ``owner[i]``. ``pool``: sorted strings."""
+    bounded, ended = firsts != MIN, lasts != MAX
+    keys = np.concatenate([firsts[bounded], lasts[ended] + 1])
+    owners = np.concatenate([owner[bounded], owner[ended]])
+    ptr = pointers(np.bincount(owners, minlength=len(is_float)))
+    grouped = np.empty(len(keys), np.int64)
+    kernels.group_keys(owners, keys, ptr, grouped)
+    kernels.sort_runs(grouped, ptr, _LONG)
+    long_runs = np.flatnonzero(np.diff(ptr) >= _LONG).tolist()
+    threads.run(lambda a: grouped[ptr[a] : ptr[a + 1]].sort(), long_runs)
+    cuts, cut_ptr = np.empty(len(keys), np.int64), np.empty(len(ptr), np.int64)
+    cuts = cuts[: kernels.unique_runs(grouped, ptr, cuts, cut_ptr)].copy()
+    book = Codebook(is_float, cuts, cut_ptr, *_make_buckets(cuts, cut_ptr, is_float), *pool)
+    freeze(book)
+    return book
+
+
+def _make_buckets(cuts: Array, cut_ptr: Array, is_float: Array) -> tuple[Array, Array, Array, Array]:
+    counts = np.diff(cut_ptr)
+    sizes = np.where(counts < _LONG, 2 * counts, counts // _CUTS_PER_BUCKET)
+    bucket_ptr = pointers(np.where(counts > 0, sizes + 1, 0))
+    has_cuts = counts > 0
+    low, scale = np.zeros(len(counts)), np.zeros(len(counts))
+    floats = is_float[has_cuts]
+    first = _numbers(cuts[cut_ptr[:-1][has_cuts]], floats)
+    last = _numbers(cuts[cut_ptr[1:][has_cuts] - 1], floats)
+    limit = np.finfo(np.float64).max
+    with np.errstate(over="ignore", divide="ignore"):
+        low[has_cuts] = first = np.clip(first, -limit, limit)
+        span = np.clip(last, -limit, limit) - first
+        scale[has_cuts] = np.where(span > 0, sizes[has_cuts] / np.maximum(span, np.finfo(np.float64).tiny), 0)
+    scale[~np.isfinite(scale)] = 0  # so close together that numbers cannot tell: one bucket and a plain search
+    buckets = np.zeros(bucket_ptr[-1], np.int32)
+    kernels.fill_buckets(cuts, cut_ptr, is_float, bucket_ptr, buckets, low, scale)
+    return buckets, bucket_ptr, low, scale
+
+
+def _numbers(keys: Array, floats: Array) -> Array:
+    as_floats = (keys ^ ((keys >> 63) & MAX)).view(np.float64)
+    return np.where(floats, as_floats, keys.astype(np.float64))
+
+
+def pointers(counts: Array) -> Array:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+def encode_keys(book: Codebook, owner: Array, keys: Array) -> Array:
+    codes = np.empty(len(keys), np.int32)
+    step = 1 << 18
+    chunks = [(start, min(start + step, len(keys))) for start in range(0, len(keys), step)]
+    threads.run(lambda c: kernels.encode_keys(owner, keys, c[0], c[1], book.search(), codes), chunks)
+    return codes
+
+
+def freeze(part: Any) -> None:
+    """Make a dataclass's arrays read-only: nothing changes by accident, and saved and fresh ones share compiled code."""
+    for one in fields(part):
+        value = getattr(part, one.name)
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+
+
+def read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view

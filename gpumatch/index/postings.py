@@ -1,0 +1,124 @@
+"""Scan and PSTBloom: postings of each clause's access predicate, by attribute alone or by dyadic blocks of its codes.
+
+Both use one set of arrays. Scan keeps one list per attribute and tests all of it; PSTBloom (thesis, chapter 7) cuts the
+code line into blocks, so that an event meets only clauses whose access predicate it satisfies or nearly does. In place
+of Bloom signatures, which cost a look-up per candidate and leaf, a posting carries two further predicates of the clause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gpumatch.coded import CodedEvents, Table
+from gpumatch.codes import Codebook
+from gpumatch.errors import StorageError
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams
+from gpumatch.kernels import postings as kernels
+from gpumatch.predicates import Array, Attributes
+
+_PER_LEAF = 4  # clauses per finest block that the depth of an attribute's tree aims at
+_CELLS = 0xFFFE  # a filter's cells are 0 .. _CELLS - 1: the last uint16 means absent
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(IndexParams):
+    """Test every subscription whose first predicate's attribute the event has."""
+
+    kind: ClassVar[str] = "scan"
+
+
+@dataclass(frozen=True, slots=True)
+class PstBloom(IndexParams):
+    """Hang every subscription on its most selective predicate, and meet it only where that can hold."""
+
+    kind: ClassVar[str] = "pstbloom"
+
+
+ARRAYS = {
+    "cell_shift": ArraySpec("uint8", "per attribute: codes are shifted so far to 16-bit cells of filters"),
+    "node_base": ArraySpec("int64", "per attribute: number of its root node"),
+    "node_levels": ArraySpec("uint8", "per attribute: levels of its tree below the root"),
+    "node_shift": ArraySpec("uint8", "per attribute: codes are shifted so far to cells of the finest level"),
+    "level_mask": ArraySpec("uint32", "per attribute: bit l is set where level l has postings"),
+    "node_ptr": ArraySpec("int64", "per node: where its postings start"),
+    "records": ArraySpec("uint64", "two words per posting: clause and two filters"),
+    "rest": ArraySpec("int32", "clauses that no posting can hold: tested on every event"),
+}
+
+
+def build(params: IndexParams, attributes: Attributes, book: Codebook, table: Table) -> FlatIndex:
+    """The index of a table whose clauses have their most selective predicate first."""
+    clauses = len(table.clause_row)
+    access = np.empty(clauses, np.int64)
+    kernels.find_access(table.clause_ptr, table.kind, access)
+    hanging = access >= 0
+    counts = book.counts()
+    depth = _bits(counts)
+    levels = np.zeros(len(attributes), np.uint8)
+    if isinstance(params, PstBloom):
+        load = np.bincount(table.attribute[access[hanging]], minlength=len(attributes))
+        levels = np.minimum(_bits(load // _PER_LEAF), depth)
+    node_base = np.concatenate([np.zeros(1, np.int64), np.cumsum((2 << levels.astype(np.int64)) - 1)])
+    directory = (node_base[:-1].copy(), levels, depth - levels)
+    predicates = table.predicates()
+    node_ptr = np.zeros(node_base[-1] + 1, np.int64)
+    kernels.count_postings(access, predicates, directory, node_ptr)
+    np.cumsum(node_ptr, out=node_ptr)
+    cell_shift = _bits(-(-counts // _CELLS))
+    records = np.empty(2 * node_ptr[-1], np.uint64)
+    kernels.fill_postings(
+        access,
+        table.clause_ptr,
+        table.clause_program,
+        predicates,
+        directory,
+        attributes.multi,
+        cell_shift,
+        node_ptr[:-1].copy(),
+        records,
+    )
+    level_mask = np.zeros(len(attributes), np.uint32)
+    kernels.mark_levels(directory, node_ptr, level_mask)
+    rest = np.flatnonzero(~hanging).astype(np.int32)
+    arrays = (cell_shift, *directory, level_mask, node_ptr, records, rest)
+    return FlatIndex(params, dict(zip(ARRAYS, arrays, strict=True)))
+
+
+def check_arrays(arrays: Mapping[str, Array]) -> None:
+    """Refuse arrays of another type than the table above says: kernels do not look."""
+    for name, spec in ARRAYS.items():
+        found = arrays[name]
+        if found.dtype != spec.dtype or found.ndim != 1:
+            raise StorageError(f"the array {name!r} of a saved index should be {spec.dtype}, found {found.dtype}")
+
+
+def _bits(counts: Array) -> Array:
+    """The fewest bits that number so many things."""
+    bits: Array = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.uint8)
+    return bits
+
+
+def match(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, start: int, stop: int
+) -> tuple[Array, Array]:
+    """Offsets and rows of the events ``start:stop``."""
+    arrays = index.arrays
+    depth = int(np.diff(table.program_ptr).max(initial=0))
+    offsets, rows = kernels.match_postings(
+        events.arrays(),
+        start,
+        stop,
+        table.length,
+        (attributes.multi, attributes.presence, arrays["cell_shift"]),
+        (arrays["node_base"], arrays["node_levels"], arrays["node_shift"], arrays["level_mask"]),
+        (arrays["node_ptr"], arrays["records"]),
+        arrays["rest"],
+        (table.clause_row, table.clause_ptr, table.clause_program),
+        table.predicates(),
+        (table.program_ptr, table.program_item, depth),
+    )
+    return offsets, rows

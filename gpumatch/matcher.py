@@ -1,0 +1,471 @@
+"""The facade: subscriptions in, events in, matches out."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpumatch import explain as explaining
+from gpumatch import storage
+from gpumatch.decode import expression_of
+from gpumatch.device import resolve_device
+from gpumatch.errors import GpumatchError, IdError, SchemaError
+from gpumatch.events import EventBatch
+from gpumatch.expr import Expr, parse
+from gpumatch.index import IndexParams, params_from
+from gpumatch.longform import predicate_block
+from gpumatch.planner import Plan, PlannedSegment, choose, requested_index
+from gpumatch.predicates import Array, Attributes, Block
+from gpumatch.ranges import range_block
+from gpumatch.results import Matches
+from gpumatch.schema import Schema, SchemaLike
+from gpumatch.segments import Segment, Source, join_sources, segment_from
+from gpumatch.sources import Rejected, expression_block, id_array, id_problem
+
+OnError = Literal["raise", "collect"]
+_SAMPLE = 4096  # observed events that are kept, the newest
+_ITER_EVENTS = 8192  # events per result of match_iter
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Segments and which of their rows are gone. Never changes, so a result made from it stays right."""
+
+    segments: tuple[Segment, ...] = ()
+    dead: tuple[Array | None, ...] = ()
+
+    @cached_property
+    def ids(self) -> Any:
+        """Live ids in the order of insertion, as an Arrow array."""
+        parts = [
+            segment.ids if dead is None else segment.ids.filter(pa.array(~dead))
+            for segment, dead in zip(self.segments, self.dead, strict=True)
+        ]
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.int64())
+
+    @cached_property
+    def bases(self) -> list[int]:
+        """The number of live rows before each segment."""
+        return np.concatenate([[0], np.cumsum(self.live)]).tolist()[:-1] if self.segments else []
+
+    @cached_property
+    def live(self) -> list[int]:
+        return [
+            len(segment) - (0 if dead is None else int(dead.sum()))
+            for segment, dead in zip(self.segments, self.dead, strict=True)
+        ]
+
+    @cached_property
+    def numbers(self) -> list[Array | None]:
+        """For segments with dead rows: the live number of each row within its segment, -1 if it is gone."""
+        return [None if dead is None else np.where(dead, -1, np.cumsum(~dead) - 1).astype(np.int32) for dead in self.dead]
+
+    def find(self, name: int | str) -> tuple[int, int] | None:
+        """Segment and row of a live id."""
+        for number in range(len(self.segments) - 1, -1, -1):
+            row = self.segments[number].places.get(name)
+            dead = self.dead[number]
+            if row is not None and (dead is None or not dead[row]):
+                return number, row
+        return None
+
+    def without(self, places: Iterable[tuple[int, int]]) -> Snapshot:
+        dead = list(self.dead)
+        copied: set[int] = set()
+        for number, row in places:
+            if number not in copied:
+                old = dead[number]
+                dead[number] = np.zeros(len(self.segments[number]), np.bool_) if old is None else old.copy()
+                copied.add(number)
+            dead[number][row] = True  # type: ignore[index]
+        return Snapshot(self.segments, tuple(dead))
+
+
+@dataclass
+class _Tail:
+    """Subscriptions that were added since the last match: not indexed yet."""
+
+    sources: list[Source] = field(default_factory=list)
+    ids: set[int | str] = field(default_factory=set)
+    length: int = 0
+
+
+class Matcher:
+    """Subscriptions over a schema's attributes, and what matches events against them.
+
+    ``index``: ``"auto"``, ``"scan"``, ``"pstbloom"`` or parameters such as ``gm.PstBloom()``. ``device``: ``"auto"`` or
+    ``"cpu"``. Any number of threads may match; those that change subscriptions wait for each other only.
+    """
+
+    def __init__(self, schema: SchemaLike, index: str | IndexParams = "auto", device: str = "auto") -> None:
+        self.schema = Schema.of(schema)
+        self._attributes = Attributes.of(self.schema)
+        self._requested = requested_index(index)
+        self.device, self._device_reason = resolve_device(device)
+        self._lock = threading.RLock()
+        self._snapshot = Snapshot()
+        self._tail = _Tail()
+        self._observed: list[EventBatch] = []
+
+    # Subscriptions in
+
+    def add(self, subscriptions: Mapping[Any, str | Expr], on_error: OnError = "raise") -> list[Rejected]:
+        """Add expressions by id, as text or built with ``col``. All are added or, on an error, none.
+
+        With ``on_error="collect"`` the good ones are added and the bad ones returned.
+        """
+        if not isinstance(subscriptions, Mapping):
+            raise SchemaError(f"add takes a dict of id -> expression, found {type(subscriptions).__name__}")
+        return self._add_expressions(list(subscriptions), list(subscriptions.values()), on_error)
+
+    def add_table(self, table: Any, id: str = "id", where: str = "expr", on_error: OnError = "raise") -> list[Rejected]:
+        """Add expressions from two columns of a table: Arrow, pandas, polars, or the path of a Parquet file."""
+        found = _arrow_table(table, [id, where])
+        texts = found[where].to_pylist()
+        return self._add_expressions(_column_ids(found[id]), texts, on_error)
+
+    def add_ranges(self, ids: Any, ranges: Mapping[str, tuple[Any, Any]], closed: str = "both") -> None:
+        """Add many conjunctions of ranges from arrays: ``{"px": (low, high), …}``, NaN, None or NaT for an open side."""
+        names = id_array(ids)
+        block = range_block(self._attributes, len(names), ranges, closed)
+        with self._lock:
+            self._check_new(names)
+            self._append(Source(names, None, block))
+
+    def add_predicates(self, table: Any, on_error: OnError = "raise") -> list[Rejected]:
+        """Add from a table of predicates with columns id, attribute, op, and value or values; those of an id are ANDed."""
+        names, texts, block, errors = predicate_block(self._attributes, _arrow_table(table, []))
+        return self._add_block(id_array(names), texts, block, errors, on_error)
+
+    def _add_expressions(self, ids: list[Any], expressions: list[Any], on_error: OnError) -> list[Rejected]:
+        _check_on_error(on_error)
+        bad_ids = _bad_ids(ids)
+        if bad_ids and on_error == "raise":
+            raise next(iter(bad_ids.values()))
+        rejected = [Rejected.of(ids[at], error) for at, error in bad_ids.items()]
+        if bad_ids:
+            good = [at for at in range(len(ids)) if at not in bad_ids]
+            ids, expressions = [ids[at] for at in good], [expressions[at] for at in good]
+        block, errors = expression_block(self._attributes, expressions)
+        texts = [str(expr) if at not in errors else None for at, expr in enumerate(expressions)]
+        names = id_array(ids)
+        return rejected + self._add_block(names, pa.array(texts, pa.large_string()), block, errors, on_error)
+
+    def _add_block(
+        self, names: Any, texts: Any, block: Block, errors: Mapping[int, GpumatchError], on_error: OnError
+    ) -> list[Rejected]:
+        _check_on_error(on_error)
+        with self._lock:
+            errors = {**self._duplicates(names), **errors}
+            if errors and on_error == "raise":
+                raise errors[min(errors)]
+            source = Source(names, texts, block)
+            if errors:
+                keep = np.ones(len(names), np.bool_)
+                keep[list(errors)] = False
+                source = join_sources(self._attributes, [source], [keep])
+            self._append(source)
+        return [Rejected.of(names[at].as_py(), errors[at]) for at in sorted(errors)]
+
+    def _check_new(self, names: Any) -> None:
+        errors = self._duplicates(names)
+        if errors:
+            raise errors[min(errors)]
+
+    def _duplicates(self, names: Any) -> dict[int, GpumatchError]:
+        """The error of each id that is there already, occurs twice, or is of another type than the ids that are there."""
+        if len(names) == 0:
+            return {}
+        held = self._id_type()
+        if held is not None and held != names.type:
+            kinds = {True: "strings", False: "integers"}
+            mine, others = kinds[names.type != pa.int64()], kinds[held != pa.int64()]
+            error = IdError(f"ids are all strings or all integers: the new ones are {mine}, those added before {others}")
+            return dict.fromkeys(range(len(names)), error)
+        errors: dict[int, GpumatchError] = {}
+        if self._snapshot.segments or self._tail.length or pc.count_distinct(names).as_py() < len(names):
+            new: set[int | str] = set()
+            for at, name in enumerate(names.to_pylist()):
+                if name in new or name in self._tail.ids or self._snapshot.find(name) is not None:
+                    errors[at] = IdError(f"the id {name!r} is there already; use replace() to change it")
+                new.add(name)
+        return errors
+
+    def _id_type(self) -> Any:
+        for ids in [*(s.ids for s in self._snapshot.segments), *(s.ids for s in self._tail.sources)]:
+            if len(ids):
+                return ids.type
+        return None
+
+    def _append(self, source: Source) -> None:
+        if len(source):
+            self._tail.sources.append(source)
+            self._tail.ids.update(source.ids.to_pylist())
+            self._tail.length += len(source)
+
+    # Changes
+
+    def remove(self, ids: Iterable[Any]) -> None:
+        """Remove subscriptions; an unknown id is an error, and then none is removed."""
+        if isinstance(ids, (str, int)):
+            raise IdError(f"remove takes a list of ids, found the single id {ids!r}")
+        with self._lock:
+            snapshot = self._seal()
+            self._snapshot = snapshot.without(self._places(snapshot, list(ids)))
+
+    def replace(self, subscriptions: Mapping[Any, str | Expr]) -> None:
+        """Change the expressions of ids that are there; they move to the end of the order."""
+        with self._lock:
+            before = self._seal()
+            places = self._places(before, list(subscriptions))
+            self._snapshot = before.without(places)
+            try:
+                self.add(subscriptions)
+            except GpumatchError:
+                self._snapshot = before
+                raise
+
+    @staticmethod
+    def _places(snapshot: Snapshot, ids: list[Any]) -> list[tuple[int, int]]:
+        places = []
+        for name in dict.fromkeys(ids):
+            place = snapshot.find(name) if not isinstance(name, bool) else None
+            if place is None:
+                raise IdError(f"there is no subscription with the id {name!r}")
+            places.append(place)
+        return places
+
+    def compact(self) -> None:
+        """Rebuild everything as one segment, without removed subscriptions and with what was observed of events."""
+        with self._lock:
+            snapshot = self._seal()
+            keeps = [None if dead is None else ~dead for dead in snapshot.dead]
+            sources = [s.source(keep) for s, keep in zip(snapshot.segments, keeps, strict=True)]
+            merged = join_sources(self._attributes, sources, [None] * len(sources)) if sources else None
+            built = () if merged is None or len(merged) == 0 else (self._build(merged),)
+            self._snapshot = Snapshot(built, (None,) * len(built))
+
+    def observe(self, events: Any) -> None:
+        """Learn from events how often predicates hold; what is built from now on, or by ``compact``, uses it."""
+        batch = EventBatch.of(events, self.schema)
+        with self._lock:
+            kept = [batch.slice(max(0, len(batch) - _SAMPLE), len(batch))]
+            for old in reversed(self._observed):
+                room = _SAMPLE - sum(map(len, kept))
+                if room > 0:
+                    kept.append(old.slice(max(0, len(old) - room), len(old)))
+            self._observed = kept[::-1]
+
+    def _build(self, source: Source) -> Segment:
+        params, reason = choose(self._requested, len(source.block.clause_row))
+        return Segment.build(source, self._attributes, params, reason, self._observed)
+
+    def _seal(self) -> Snapshot:
+        """Index the tail. Segments that are not much larger than it are merged with it, so that they stay few."""
+        if not self._tail.length:
+            return self._snapshot
+        with self._lock:
+            tail, snapshot = self._tail, self._snapshot
+            segments, dead = list(snapshot.segments), list(snapshot.dead)
+            sources, length = list(tail.sources), tail.length
+            while segments and len(segments[-1]) <= 2 * length:
+                last, gone = segments.pop(), dead.pop()
+                sources.insert(0, last.source(None if gone is None else ~gone))
+                length += len(sources[0])
+            merged = join_sources(self._attributes, sources, [None] * len(sources))
+            self._snapshot = Snapshot((*segments, self._build(merged)), (*dead, None))
+            self._tail = _Tail()
+            return self._snapshot
+
+    # Events in, matches out
+
+    def match(self, events: Any) -> Matches:
+        """The subscriptions that each event satisfies. See ``EventBatch.of`` for what events may be."""
+        batch = EventBatch.of(events, self.schema)
+        snapshot = self._seal()
+        return _gather(snapshot, batch)
+
+    def match_one(self, event: Mapping[str, Any]) -> list[int | str]:
+        """The ids of the subscriptions that one event satisfies."""
+        return self.match([event]).ids(0)
+
+    def match_iter(self, events: Any) -> Iterator[Matches]:
+        """Results of consecutive slices of the events, in their order: for results that memory does not hold at once."""
+        snapshot = self._seal()
+        batches = events if isinstance(events, pa.RecordBatchReader) else [events]
+        for data in batches:
+            batch = EventBatch.of(data, self.schema)
+            for start in range(0, len(batch), _ITER_EVENTS):
+                yield _gather(snapshot, batch.slice(start, start + _ITER_EVENTS))
+
+    def count(self, events: Any) -> Array:
+        """How many subscriptions each event satisfies."""
+        counts = [part.counts for part in self.match_iter(events)]
+        return np.concatenate(counts) if counts else np.zeros(0, np.int64)
+
+    def any(self, events: Any) -> Array:
+        """Whether each event satisfies any subscription."""
+        found: Array = self.count(events) > 0
+        return found
+
+    def explain(self, event: Mapping[str, Any], id: Any) -> explaining.Explanation:
+        """Why a subscription does or does not match an event."""
+        snapshot = self._seal()
+        [(number, row)] = self._places(snapshot, [id])
+        held = EventBatch.of([event], self.schema).row(0)
+        return explaining.explain(id, self._expression(snapshot.segments[number], row), held, self.schema)
+
+    def _expression(self, segment: Segment, row: int) -> Expr:
+        text = None if segment.texts is None else segment.texts[row].as_py()
+        if text is not None:
+            return parse(text)
+        return expression_of(self._attributes, segment.book, segment.table, row)
+
+    # What there is
+
+    def __len__(self) -> int:
+        return sum(self._snapshot.live) + self._tail.length
+
+    def __contains__(self, id: object) -> bool:
+        if isinstance(id, bool) or not isinstance(id, (str, int, np.integer)):
+            return False
+        name = id if isinstance(id, str) else int(id)
+        return name in self._tail.ids or self._snapshot.find(name) is not None
+
+    @property
+    def ids(self) -> Array:
+        """The live ids in the order of insertion: an array of integers, or of strings as Python objects."""
+        found: Array = self._seal().ids.to_numpy(zero_copy_only=False)
+        return found
+
+    def __repr__(self) -> str:
+        return f"Matcher({len(self)} subscriptions, {len(self.schema)} attributes, device {self.device!r})"
+
+    def plan(self) -> Plan:
+        """Which index each segment has, and why."""
+        snapshot = self._seal()
+        parts = [
+            PlannedSegment(live, segment.index.params, segment.reason)
+            for segment, live in zip(snapshot.segments, snapshot.live, strict=True)
+        ]
+        return Plan(self.device, self._device_reason, tuple(parts))
+
+    def stats(self) -> dict[str, Any]:
+        """Counts and bytes, in all and by segment."""
+        snapshot = self._seal()
+        segments = [
+            {"subscriptions": live, "removed": len(segment) - live, **segment.stats()}
+            for segment, live in zip(snapshot.segments, snapshot.live, strict=True)
+        ]
+        keys = ("subscriptions", "removed", "clauses", "predicates", "programs", "postings", "bytes")
+        return {**{key: sum(part[key] for part in segments) for key in keys}, "segments": segments}
+
+    # Saving
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index into a directory, atomically, in the place of one that is there."""
+        snapshot = self._seal()
+        asked = "auto" if self._requested is None else self._requested.to_dict()
+        meta = {"schema": self.schema.to_dict(), "index": asked}
+        parts = [
+            segment.stored(dead) for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)
+        ]
+        storage.write(path, meta, parts)
+
+
+def load(
+    path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: bool = True
+) -> Matcher:
+    """A matcher from a saved index, detached from its directory: changes stay in memory.
+
+    ``mmap`` maps the arrays instead of reading them; ``verify=False`` skips the checksums, which read every file once.
+    """
+    stored = storage.read(path, mmap, verify)
+    asked = stored.meta["index"]
+    matcher = Matcher(stored.meta["schema"], "auto" if asked == "auto" else params_from(asked), device)
+    segments, dead = [], []
+    for facts, arrays in stored.segments:
+        segment, gone = segment_from(facts, arrays, matcher._attributes)
+        segments.append(segment)
+        dead.append(gone)
+    matcher._snapshot = Snapshot(tuple(segments), tuple(dead))
+    return matcher
+
+
+def _gather(snapshot: Snapshot, batch: EventBatch) -> Matches:
+    """Match a batch against every segment, and put the rows of each event together."""
+    found = [_live(snapshot, number, segment.match(batch)) for number, segment in enumerate(snapshot.segments)]
+    if len(found) == 1:
+        offsets, rows = found[0]
+        return Matches(offsets, rows, snapshot.ids)
+    offsets = np.zeros(len(batch) + 1, np.int64)
+    for part, _ in found:
+        offsets += part
+    rows = np.empty(int(offsets[-1]), np.int32)
+    start = offsets[:-1].copy()
+    for part, numbers in found:
+        counts = np.diff(part)
+        at = np.repeat(start - part[:-1], counts) + np.arange(len(numbers))
+        rows[at] = numbers
+        start += counts
+    return Matches(offsets, rows, snapshot.ids)
+
+
+def _live(snapshot: Snapshot, number: int, chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """One segment's result over all chunks, in live row numbers of the snapshot."""
+    counts = np.concatenate([np.diff(part) for part, _ in chunks]) if chunks else np.zeros(0, np.int64)
+    rows = np.concatenate([part for _, part in chunks]) if chunks else np.zeros(0, np.int32)
+    numbers = snapshot.numbers[number]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    if numbers is not None:
+        rows = numbers[rows]
+        alive = rows >= 0
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(alive)])
+        offsets, rows = before[offsets], rows[alive]
+    return offsets, rows + np.int32(snapshot.bases[number]) if snapshot.bases[number] else rows
+
+
+def _check_on_error(on_error: str) -> None:
+    if on_error not in ("raise", "collect"):
+        raise SchemaError(f"on_error is 'raise' or 'collect', found {on_error!r}")
+
+
+def _bad_ids(ids: list[Any]) -> dict[int, IdError]:
+    """The error of each id that is no string or integer, or not of the type of the first good one."""
+    first = next((name for name in ids if not id_problem(name, name)), None)
+    problems = ((at, id_problem(name, name if first is None else first)) for at, name in enumerate(ids))
+    return {at: IdError(problem) for at, problem in problems if problem}
+
+
+def _column_ids(column: Any) -> list[Any]:
+    names: list[Any] = column.to_pylist()
+    return names
+
+
+def _arrow_table(table: Any, needed: list[str]) -> Any:
+    """An Arrow table from Arrow, pandas, polars or the path of a Parquet file; ``needed`` columns must be there."""
+    if isinstance(table, (str, os.PathLike)):
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(table)
+    elif isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    elif not isinstance(table, pa.Table):
+        if not hasattr(table, "__arrow_c_stream__") and not isinstance(table, Mapping):
+            raise SchemaError(
+                f"expected an Arrow table, pandas or polars DataFrame or the path of a Parquet file, "
+                f"found {type(table).__name__}"
+            )
+        table = pa.table(table)
+    lacking = [name for name in needed if name not in table.column_names]
+    if lacking:
+        raise SchemaError(f"the table has no column {lacking[0]!r}; it has {', '.join(table.column_names)}")
+    return table

@@ -1,0 +1,93 @@
+"""Ids of subscriptions, and blocks of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpumatch.errors import GpumatchError, IdError, ParseError
+from gpumatch.expr import Expr
+from gpumatch.keys import MAX, MIN
+from gpumatch.predicates import Attributes, Block, BlockBuilder
+from gpumatch.subscriptions import add_group, group_expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A subscription that was not added."""
+
+    id: Any
+    position: int | None  # of the offending character, where the expression does not parse
+    message: str
+
+    @classmethod
+    def of(cls, name: Any, error: GpumatchError) -> Rejected:
+        if isinstance(error, ParseError):
+            return cls(name, error.position if error.text else None, error.message)
+        return cls(name, None, str(error))
+
+
+def id_array(ids: Any) -> Any:
+    """Ids as an Arrow array, all int64 or all strings."""
+    if isinstance(ids, (pa.Array, pa.ChunkedArray)):
+        found = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    elif isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
+        found = pa.array(ids)
+    else:
+        found = pa.array(_python_ids(list(ids)))
+    if isinstance(found, pa.DictionaryArray):
+        found = found.dictionary_decode()
+    if found.null_count:
+        raise IdError(f"ids must not be null; found one at position {found.is_null().index(True).as_py()}")
+    if pa.types.is_integer(found.type):
+        return _cast(found, pa.int64())
+    if pa.types.is_null(found.type):
+        return pa.array([], pa.int64())
+    if pa.types.is_string(found.type) or pa.types.is_large_string(found.type) or pa.types.is_string_view(found.type):
+        return _cast(found, pa.large_string())
+    raise IdError(f"ids are all strings or all integers, found {found.type}")
+
+
+def _cast(array: Any, wanted: Any) -> Any:
+    try:
+        return array.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise IdError(f"ids are all strings or all 64-bit integers: {error}") from None
+
+
+def _python_ids(ids: list[Any]) -> list[Any]:
+    for position, name in enumerate(ids):
+        if problem := id_problem(name, ids[0]):
+            raise IdError(f"{problem} (at position {position})")
+    return [int(name) if not isinstance(name, str) else name for name in ids]
+
+
+def id_problem(name: Any, first: Any) -> str:
+    """What is wrong with an id, given the first one; the empty string if nothing is."""
+    if isinstance(name, bool) or not isinstance(name, (str, int, np.integer)):
+        return f"ids are all strings or all integers, found {name!r}"
+    if isinstance(name, str) != isinstance(first, str):
+        kinds = ("a string", "an integer")
+        mine, others = kinds if isinstance(name, str) else kinds[::-1]
+        return f"ids are all strings or all integers: {name!r} is {mine}, but {first!r} is {others}"
+    if isinstance(name, str):
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            return f"the id {name!r} is not valid Unicode (a lone surrogate)"
+    elif not MIN <= int(name) <= MAX:
+        return f"the id {name} does not fit into 64 bits"
+    return ""
+
+
+def expression_block(
+    attributes: Attributes, sources: Sequence[str | Expr]
+) -> tuple[Block, dict[int, GpumatchError]]:
+    """The block of expressions, and the error of each that is none. Rows in error have no clause."""
+    groups, errors = group_expressions(sources)
+    builder = BlockBuilder(attributes.schema)
+    for group in groups:
+        add_group(builder, attributes, group, errors)
+    return builder.build(len(sources)), dict(sorted(errors.items()))

@@ -1,0 +1,178 @@
+"""The directory format: a manifest, and plain arrays that memory-map.
+
+``manifest.json`` names every file with its size and SHA-256, and carries a checksum of its own. Files are written under
+names that hold their hash; then the manifest is replaced by a rename; then files that it no longer names are removed. A
+crash at any instant leaves the old index or the new one. There is no pickle: opening an index runs no code from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from gpumatch.errors import StorageError
+
+FORMAT = 1
+FEATURES: frozenset[str] = frozenset()  # what an older reader must refuse; this one knows none
+MANIFEST = "manifest.json"
+_OWN_FILE = re.compile(r"[\w.]+-[0-9a-f]{16}\.npy")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a directory holds: facts, and for each segment facts and arrays."""
+
+    meta: dict[str, Any]
+    segments: list[tuple[dict[str, Any], dict[str, NDArray[Any]]]]
+    digest: str  # of everything, so that it can name this version of the index
+
+
+def write(
+    path: str | os.PathLike[str],
+    meta: Mapping[str, Any],
+    segments: Sequence[tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]],
+) -> str:
+    """Save an index, in the place of the one that is there if there is one. Returns the digest."""
+    folder = _target(Path(path))
+    entries = []
+    for number, (facts, arrays) in enumerate(segments):
+        files = {name: _write_array(folder, f"s{number}.{name}", array) for name, array in arrays.items()}
+        entries.append({**facts, "arrays": files})
+    manifest = {"format": FORMAT, "features": sorted(FEATURES), **meta, "segments": entries}
+    digest = _digest(manifest)
+    _replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())
+    _sync_folder(folder)
+    named = {entry["file"] for segment in entries for entry in segment["arrays"].values()}
+    for stale in folder.iterdir():
+        if _OWN_FILE.fullmatch(stale.name) and stale.name not in named:
+            stale.unlink(missing_ok=True)
+    return digest
+
+
+def read(path: str | os.PathLike[str], mmap: bool = True, verify: bool = True) -> Stored:
+    """Open an index. ``verify`` reads every file once and compares checksums; sizes are always compared."""
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    segments = []
+    for segment in manifest["segments"]:
+        arrays = {name: _read_array(folder, entry, mmap, verify) for name, entry in segment["arrays"].items()}
+        segments.append(({key: value for key, value in segment.items() if key != "arrays"}, arrays))
+    meta = {key: value for key, value in manifest.items() if key not in ("segments", "checksum")}
+    return Stored(meta, segments, manifest["checksum"])
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest, checked: right format, known features, unaltered."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        what = "is not a saved index: it has no manifest.json" if folder.is_dir() else "is not there"
+        raise StorageError(f"{str(folder)!r} {what}") from None
+    except NotADirectoryError:
+        raise StorageError(f"{str(folder)!r} is a file; a saved index is a directory") from None
+    except ValueError as error:
+        raise StorageError(f"the manifest of {str(folder)!r} is damaged: {error}; save the index again") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+        raise StorageError(f"the manifest of {str(folder)!r} is not one of gpumatch; save the index again")
+    if manifest["format"] > FORMAT:
+        raise StorageError(
+            f"{str(folder)!r} has format {manifest['format']}, this version reads up to {FORMAT}; upgrade gpumatch"
+        )
+    unknown = sorted(set(manifest.get("features", [])) - FEATURES)
+    if unknown:
+        raise StorageError(f"{str(folder)!r} needs {', '.join(unknown)}, which this version lacks; upgrade gpumatch")
+    checksum = manifest.get("checksum")
+    if checksum != _digest({key: value for key, value in manifest.items() if key != "checksum"}):
+        raise StorageError(f"the manifest of {str(folder)!r} was altered: its checksum differs; save the index again")
+    return manifest
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _target(folder: Path) -> Path:
+    """The folder to save in: new, empty, or one that holds an index already."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        others = [name for name in os.listdir(folder) if not _OWN_FILE.fullmatch(name) and name != MANIFEST]
+    except (FileExistsError, NotADirectoryError):
+        raise StorageError(f"cannot save in {str(folder)!r}: it is a file, expected a directory") from None
+    if others and not (folder / MANIFEST).exists():
+        raise StorageError(
+            f"cannot save in {str(folder)!r}: it holds other files ({others[0]!r}); name a new or empty directory"
+        )
+    return folder
+
+
+def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
+    header = io.BytesIO()
+    array = np.ascontiguousarray(array)
+    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
+    digest = hashlib.sha256(header.getvalue())
+    digest.update(array.data)
+    file = f"{name}-{digest.hexdigest()[:16]}.npy"
+    size = len(header.getvalue()) + array.nbytes
+    path = folder / file
+    if not (path.exists() and path.stat().st_size == size and _hash_file(path) == digest.hexdigest()):
+        _replace(path, header.getvalue(), array.data)
+    return {"file": file, "size": size, "sha256": digest.hexdigest()}
+
+
+def _replace(path: Path, *parts: bytes | memoryview) -> None:
+    """Write a file as a whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(draft, "wb") as out:
+            for part in parts:
+                out.write(part)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _hash_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_array(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: bool) -> NDArray[Any]:
+    name = str(entry["file"])
+    if not _OWN_FILE.fullmatch(name):
+        raise StorageError(f"the manifest of {str(folder)!r} names {name!r}, which is no file of an index")
+    path = folder / name
+    try:
+        size = path.stat().st_size
+        if size != entry["size"]:
+            raise StorageError(f"{str(path)!r} has {size} bytes, expected {entry['size']}; save or copy the index again")
+        if verify and _hash_file(path) != entry["sha256"]:
+            raise StorageError(f"{str(path)!r} was altered: its checksum differs; save or copy the index again")
+        array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise StorageError(f"{str(path)!r} is missing; save or copy the index again") from None
+    except ValueError as error:
+        raise StorageError(f"{str(path)!r} is not an array: {error}") from None
+    plain: NDArray[Any] = np.asarray(array)
+    plain.flags.writeable = False
+    return plain

@@ -1,0 +1,304 @@
+"""Expressions to blocks: shapes are put into normal form once, their constants are bound column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpumatch.errors import GpumatchError
+from gpumatch.expr import Expr, Op, Predicate, Shape, Slot, coerce, constant, parse_many
+from gpumatch.expr.normal import Elements, Formula, Presence, Residual, Values, normal_form
+from gpumatch.expr.typing_rules import operands
+from gpumatch.keys import MAX, MIN, Set, combine, complement, predicate_set
+from gpumatch.predicates import ANY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, Literals, op_item
+from gpumatch.schema import AttributeType
+
+_INTEGER_TOO_LONG = r"^[+-]?[0-9]{16,}$"  # may lie between two floats
+_WANTED: dict[str, Callable[[int, int], bool]] = {
+    "and": lambda count, sets: count == sets,
+    "or": lambda count, sets: count > 0,
+    "xor": lambda count, sets: count % 2 == 1,
+}
+
+
+@dataclass(slots=True)
+class Group:
+    """Expressions that share a template; ``constants`` has a column per slot, of raw texts or of finished values."""
+
+    template: Expr
+    rows: list[int]
+    constants: Sequence[Sequence[Any]]
+    raw: bool
+
+
+def group_expressions(sources: Sequence[str | Expr]) -> tuple[list[Group], dict[int, GpumatchError]]:
+    """Groups of one shape, and the error of each text that is no expression."""
+    texts = [at for at, source in enumerate(sources) if not isinstance(source, Expr)]
+    shapes, errors = parse_many([sources[at] for at in texts])  # type: ignore[misc]
+    if len(texts) < len(sources):
+        shapes = [Shape(shape.template, [texts[row] for row in shape.rows], shape.constants) for shape in shapes]
+        errors = {texts[row]: error for row, error in errors.items()}
+    groups = [Group(shape.template, shape.rows, shape.constants, True) for shape in shapes]
+    groups += _group_built([(at, source) for at, source in enumerate(sources) if isinstance(source, Expr)])
+    return groups, dict(errors)
+
+
+def _group_built(expressions: Iterable[tuple[int, Expr]]) -> list[Group]:
+    """Groups of expressions that were built, not written: the same idea on finished values."""
+    found: dict[tuple[Any, ...], tuple[Expr, list[int], list[list[Any]]]] = {}
+    for row, expr in expressions:
+        shape = tuple(
+            (item.attribute, item.op, len(item.values), item.negated) if isinstance(item, Predicate) else item
+            for item in expr.program
+        )
+        values = [value for item in expr.program if isinstance(item, Predicate) for value in item.values]
+        group = found.get(shape)
+        if group is None:
+            group = found[shape] = (_template(expr), [], [[] for _ in values])
+        group[1].append(row)
+        for column, value in zip(group[2], values, strict=True):
+            column.append(value)
+    return [Group(template, rows, columns, False) for template, rows, columns in found.values()]
+
+
+def _template(expr: Expr) -> Expr:
+    items, slots = [], 0
+    for item in expr.program:
+        if isinstance(item, Predicate):
+            values = tuple(Slot(slots + at) for at in range(len(item.values)))
+            slots += len(values)
+            item = Predicate(item.attribute, item.op, values, item.negated)
+        items.append(item)
+    return Expr(tuple(items))
+
+
+def add_group(builder: BlockBuilder, attributes: Attributes, group: Group, errors: dict[int, GpumatchError]) -> None:
+    """Add the group's subscriptions to the block. Rows whose constants do not suit go to ``errors`` instead."""
+    try:
+        form = normal_form(group.template, lambda name: attributes.schema[name].multi)
+        for predicate in group.template.predicates():
+            operands(predicate, attributes.schema[predicate.attribute])
+    except GpumatchError as error:
+        errors.update((row, error) for row in group.rows)
+        return
+    binding = _Binding(builder, attributes, group)
+    binding.check(errors)
+    for clause in form.clauses:
+        programs = binding.programs(form.residuals) if form.residuals else None
+        literals = [one for literal in clause for one in binding.literals(literal)]
+        builder.add_clauses(binding.rows, literals, programs)
+
+
+class _Binding:
+    """A group's constants as ranges and sets of keys, row by row or, where all are plain ranges, as arrays."""
+
+    def __init__(self, builder: BlockBuilder, attributes: Attributes, group: Group) -> None:
+        self.builder, self.attributes = builder, attributes
+        self.program, self.raw = group.template.program, group.raw
+        self.columns = group.constants
+        self.rows: Array = np.array(group.rows, np.int32)
+        self._sets: dict[int, list[Set]] = {}
+        self._ranges: dict[int, tuple[Array, Array] | None] = {}
+        self._programs: Array | None = None
+
+    def check(self, errors: dict[int, GpumatchError]) -> None:
+        """Bind every predicate; rows with a constant of the wrong type are dropped and reported."""
+        bad: dict[int, GpumatchError] = {}
+        for at, item in enumerate(self.program):
+            if isinstance(item, Predicate) and item.op != "null":
+                self._ranges[at] = self._bind_ranges(item)
+                if self._ranges[at] is None:
+                    self._sets[at] = self._bind_sets(item, bad)
+        if bad:
+            errors.update((int(self.rows[at]), error) for at, error in bad.items())
+            keep = [at for at in range(len(self.rows)) if at not in bad]
+            self.rows = self.rows[keep]
+            self.columns = [[column[at] for at in keep] for column in self.columns]
+            self._sets = {number: [sets[at] for at in keep] for number, sets in self._sets.items()}
+            self._ranges = {at: pair and (pair[0][keep], pair[1][keep]) for at, pair in self._ranges.items()}
+
+    def _type(self, predicate: Predicate) -> AttributeType:
+        return self.attributes.schema[predicate.attribute]
+
+    def _bind_ranges(self, predicate: Predicate) -> tuple[Array, Array] | None:
+        """First and last keys as arrays, for what large sets mostly hold: exact numbers, and equal strings."""
+        type = self._type(predicate)
+        slots = [value for value in predicate.values if isinstance(value, Slot) and value.kind == "literal"]
+        if type.multi or predicate.op in ("in", "like") or len(slots) < len(predicate.values) or len(self.rows) < 16:
+            return None
+        columns = [self.columns[slot.index] for slot in slots]
+        if type.kind == "string" and predicate.op == "=":
+            return self._equal_strings(columns[0])
+        points = [number_keys(column, type) for column in columns] if type.kind in ("int", "float") else [None]
+        if any(point is None for point in points):
+            return None
+        return point_ranges(predicate.op, [point for point in points if point is not None])
+
+    def _equal_strings(self, column: Sequence[str]) -> tuple[Array, Array] | None:
+        known: dict[str, int] = {}
+        for text in set(column):
+            if not isinstance(text, str) or (self.raw and text[0] != "'"):
+                return None
+            value = text[1:-1].replace("''", "'") if self.raw else text
+            known[text] = self.builder.key((value.encode(), 0))
+        lo = np.fromiter(map(known.__getitem__, column), np.int64, len(column))
+        return lo, lo + 1
+
+    def _bind_sets(self, predicate: Predicate, bad: dict[int, GpumatchError]) -> list[Set]:
+        """The set of each row in the predicate's positive form; equal constants are bound once."""
+        known: dict[tuple[Any, ...], Set | GpumatchError] = {}
+        sets: list[Set] = []
+        fixed = [None if isinstance(value, Slot) else (value,) for value in predicate.values]
+        columns = [self.columns[value.index] for value in predicate.values if isinstance(value, Slot)]
+        kinds = [value.kind for value in predicate.values if isinstance(value, Slot)]
+        rows = zip(*columns, strict=True) if columns else [()] * len(self.rows)
+        for at, given in enumerate(rows):
+            key = tuple(map(_distinct, given))
+            found = known.get(key)
+            if found is None:
+                values = iter([constant(v, k) if self.raw else v for v, k in zip(given, kinds, strict=True)])
+                found = known[key] = self._set_of(predicate, [next(values) if f is None else f[0] for f in fixed])
+            if isinstance(found, GpumatchError):
+                bad.setdefault(at, found)
+                found = ()
+            sets.append(found)
+        return sets
+
+    def _set_of(self, predicate: Predicate, constants: list[Any]) -> Set | GpumatchError:
+        type = self._type(predicate)
+        try:
+            return predicate_set(predicate.op, [coerce(v, type, predicate.attribute) for v in constants], type)
+        except GpumatchError as error:
+            return error
+
+    def literals(self, literal: Values | Elements | Presence) -> list[Literals]:
+        at = self.attributes.schema.index(literal.attribute)
+        presence = int(self.attributes.presence[at])
+        if isinstance(literal, Presence):
+            return [self.builder.constant(presence, RANGE if literal.present else NULL, len(self.rows))]
+        if isinstance(literal, Values):
+            return [self._values(at, literal.formula)]
+        found = self.builder.literals(at, self._row_sets(literal.predicate), NONE if literal.negated else ANY)
+        if not literal.negated:
+            return [found]
+        return [found, self.builder.constant(presence, RANGE, len(self.rows))]
+
+    def _values(self, at: int, formula: Formula) -> Literals:
+        ranges = self._plain_range(at, formula)
+        if ranges is not None:
+            return Literals(at, np.zeros(len(self.rows), np.uint8), *ranges)
+        sets = [self._formula_set(formula, row, at) for row in range(len(self.rows))]
+        return self.builder.literals(at, sets)
+
+    def _plain_range(self, at: int, formula: Formula) -> tuple[Array, Array] | None:
+        """The range of a formula that is a predicate, or an intersection of numeric ones, bound as arrays."""
+        if isinstance(formula, int):
+            return self._ranges[formula]
+        if formula[0] != "and" or self.attributes.schema.types[at].kind == "string":
+            return None
+        parts = [self._plain_range(at, part) for part in formula[1]]
+        if any(part is None for part in parts):
+            return None
+        pairs = [part for part in parts if part is not None]
+        return reduce(np.maximum, [lo for lo, _ in pairs]), reduce(np.minimum, [hi for _, hi in pairs])
+
+    def _row_sets(self, number: int) -> list[Set]:
+        if number not in self._sets:
+            item = self.program[number]
+            assert isinstance(item, Predicate)
+            self._sets[number] = self._bind_sets(item, {})
+        return self._sets[number]
+
+    def _formula_set(self, formula: Formula, row: int, at: int) -> Set:
+        if isinstance(formula, int):
+            return self._row_sets(formula)[row]
+        kind, parts = formula
+        sets = [self._formula_set(part, row, at) for part in parts]
+        if kind == "not":
+            return complement(sets[0], self.attributes.schema.types[at].kind)
+        wanted = _WANTED[kind]
+        return combine(sets, lambda count: wanted(count, len(sets)))
+
+    def programs(self, residuals: Sequence[Residual]) -> Array:
+        """The number of each row's program: all residuals joined by AND."""
+        if self._programs is None:
+            numbers = [self._program(residuals, row) for row in range(len(self.rows))]
+            self._programs = np.array(numbers, np.int32)
+        return self._programs
+
+    def _program(self, residuals: Sequence[Residual], row: int) -> int:
+        items: list[int | Literals] = []
+        for residual in residuals:
+            for at in range(residual.start, residual.stop):
+                items += self._program_items(at, row)
+            if residual.negated:
+                items.append(op_item("not", 1))
+        if len(residuals) > 1:
+            items.append(op_item("and", len(residuals)))
+        return self.builder.add_program(items)
+
+    def _program_items(self, at: int, row: int) -> list[int | Literals]:
+        item = self.program[at]
+        if isinstance(item, Op):
+            return [op_item(item.kind, item.arity)]
+        if not isinstance(item, Predicate):
+            return [op_item(item, 0)]
+        attribute = self.attributes.schema.index(item.attribute)
+        if item.op == "null":
+            leaf = self.builder.constant(int(self.attributes.presence[attribute]), NULL, 1)
+        else:
+            list_kind = ANY if self.attributes.multi[attribute] else None
+            leaf = self.builder.literals(attribute, [self._row_sets(at)[row]], list_kind)
+        return [leaf, op_item("not", 1)] if item.negated else [leaf]
+
+
+def _distinct(value: Any) -> Any:
+    """Python holds 1, 1.0 and True for equal keys of a dict; they are different constants."""
+    return value if isinstance(value, str) else (type(value), value)
+
+
+def number_keys(column: Sequence[Any], type: AttributeType) -> Array | None:
+    """Keys of constants that are exact values of an int or float attribute; None if one may not be."""
+    try:
+        numbers = pa.array(column)
+        if pa.types.is_string(numbers.type):
+            if type.kind == "float" and pc.any(pc.match_substring_regex(numbers, _INTEGER_TOO_LONG)).as_py():
+                return None
+            numbers = numbers.cast(pa.int64() if type.kind == "int" else pa.float64())
+        elif numbers.type != (pa.int64() if type.kind == "int" else pa.float64()):
+            return None
+    except (pa.ArrowException, OverflowError):
+        return None
+    values = numbers.to_numpy(zero_copy_only=False)
+    return values if type.kind == "int" else float_keys(values)
+
+
+def float_keys(values: Array) -> Array:
+    """Keys of an array of floats; NaN has none."""
+    bits = (values + 0.0).view(np.int64)
+    return bits ^ ((bits >> 63) & MAX)
+
+
+def point_ranges(op: str, points: Sequence[Array]) -> tuple[Array, Array]:
+    """First and last key of ``x op point``; empty ranges have the first above the last."""
+    first = points[0]
+    least, most = np.full(len(first), MIN), np.full(len(first), MAX)
+    if op == "=":
+        return first, first
+    if op == "between":
+        return first, points[1]
+    if op == "<=":
+        return least, first
+    if op == ">=":
+        return first, most
+    if op == "<":
+        nothing = first == MIN
+        return np.where(nothing, 0, least), np.where(nothing, -1, first - 1)
+    nothing = first == MAX
+    return np.where(nothing, 0, first + 1), np.where(nothing, -1, most)

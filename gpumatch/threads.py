@@ -1,0 +1,57 @@
+"""How many threads match, and the pool that runs them.
+
+Compiled code releases the GIL, so plain Python threads serve: they are safe with fork and with callers on several
+threads, which numba's own threading layers are not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_count: int | None = None
+_pool: tuple[int, int, ThreadPoolExecutor] | None = None  # process, threads, pool: a forked child makes its own
+
+
+def set_num_threads(count: int) -> None:
+    """Use at most ``count`` threads from now on, in this process."""
+    global _count
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"the number of threads must be a whole number of at least 1, found {count!r}")
+    _count = count
+
+
+def get_num_threads() -> int:
+    """Threads in use: what was set, else the environment's GPUMATCH_NUM_THREADS, else the cores this process may use."""
+    if _count is not None:
+        return _count
+    given = os.environ.get("GPUMATCH_NUM_THREADS", "")
+    if given:
+        if not given.isdigit() or int(given) < 1:
+            raise ValueError(f"GPUMATCH_NUM_THREADS must be a whole number of at least 1, found {given!r}")
+        return int(given)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def run(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """The function's results for all items, in their order; on the caller's thread if one thread is enough."""
+    items = list(items)
+    threads = get_num_threads()
+    if threads == 1 or len(items) <= 1:
+        return [function(item) for item in items]
+    return list(_executor(threads).map(function, items))
+
+
+def _executor(threads: int) -> ThreadPoolExecutor:
+    global _pool
+    pool = _pool
+    if pool is None or pool[:2] != (os.getpid(), threads):
+        pool = _pool = (os.getpid(), threads, ThreadPoolExecutor(threads, "gpumatch"))
+    return pool[2]

@@ -1,0 +1,72 @@
+"""How functions here are compiled for the CPU, and where machine code is kept between processes.
+
+numba's own cache key is the text of one function: it misses edits of what that function calls. The folder is therefore
+named after a hash of all kernel sources, so that no stale code can ever be loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import numba.core.config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def scalar(function: F) -> F:
+    """A small body that drivers call; compiled into them, never cached alone."""
+    compiled: F = numba.njit(nogil=True)(function)
+    return compiled
+
+
+def driver(function: F) -> F:
+    """An entry point called from Python: releases the GIL and keeps its machine code on disk."""
+    with _cache_folder():
+        try:
+            compiled: F = numba.njit(nogil=True, cache=True)(function)
+        except RuntimeError:  # no place to cache in, such as a read-only file system
+            compiled = numba.njit(nogil=True)(function)
+    return compiled
+
+
+def _source_hash() -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    try:
+        for path in sorted(Path(__file__).parent.glob("*.py")):
+            digest.update(path.read_bytes())
+    except OSError:  # inside an archive: the file name of the archive carries the version
+        digest.update(__file__.encode())
+    return digest.hexdigest()[:16]
+
+
+def _folder() -> str:
+    base = os.environ.get("GPUMATCH_CACHE_DIR") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "gpumatch"
+    )
+    folder = os.path.join(base, _source_hash())
+    try:
+        os.makedirs(folder, exist_ok=True)
+        return folder
+    except OSError:
+        return os.path.join(tempfile.gettempdir(), f"gpumatch-{os.getuid()}", _source_hash())
+
+
+_FOLDER = _folder()
+
+
+@contextmanager
+def _cache_folder() -> Iterator[None]:
+    """numba reads its cache folder when a function is decorated: lend it ours just then."""
+    before = numba.core.config.CACHE_DIR
+    numba.core.config.CACHE_DIR = _FOLDER
+    try:
+        yield
+    finally:
+        numba.core.config.CACHE_DIR = before

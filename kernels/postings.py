@@ -1,0 +1,255 @@
+"""Postings by (attribute, level, block), and the matching of events through them.
+
+The codes of an attribute, cut to cells, are the leaves of a binary tree in heap order. A clause hangs on the blocks that
+its access predicate covers; an event visits one block per level. A posting is 16 bytes: the clause and two of its
+predicates, rounded outward to 16 bits, so that most candidates end without a look at the clause itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.predicates import ANY, RANGE, SET, clause_holds, program_holds
+from gpumatch.kernels.rows import grow, sort_unique
+
+ABSENT = 0xFFFF  # the cell of an attribute that the event lacks: outside every filter
+ANYTHING = 0xFFFF  # the width of a filter that lets everything pass, ABSENT too
+COMPLETE = np.uint64(0x8000_0000)  # mark beside a posting's clause: nothing is left to verify
+CLAUSE = np.uint64(0x7FFF_FFFF)
+U16, U32, U48, LOW16 = np.uint64(16), np.uint64(32), np.uint64(48), np.uint64(0xFFFF)
+SPREAD = 3  # a range is cut into blocks no finer than 1/2**SPREAD of its width, and rounded outward to them
+MANY = 64  # a set of more ranges than this hangs on the blocks of its hull
+BLOCKS = 2048  # more blocks than one access predicate can have: MANY ranges of 2 * (SPREAD + 2) blocks
+
+
+@scalar
+def cut_blocks(first, last, levels, base, nodes, n):
+    """Nodes of the dyadic blocks that cover cells ``first..last``; returns their number and whether they cover no more."""
+    shift = 0
+    while ((last - first + 1) >> (shift + 1 + SPREAD)) > 0:
+        shift += 1
+    lo = first >> shift
+    hi = last >> shift
+    exact = (lo << shift) == first and ((hi + 1) << shift) == last + 1
+    level = levels - shift
+    while lo <= hi:
+        if lo & 1:
+            nodes[n] = base + (1 << level) - 1 + lo
+            n += 1
+            lo += 1
+        if lo <= hi and not hi & 1:
+            nodes[n] = base + (1 << level) - 1 + hi
+            n += 1
+            hi -= 1
+        lo >>= 1
+        hi >>= 1
+        level -= 1
+    return n, exact
+
+
+@scalar
+def access_blocks(p, predicates, directory, nodes):
+    """Nodes that predicate ``p`` hangs on; returns their number and whether they hold exactly its codes."""
+    attribute, kind, lo, hi, range_lo, range_hi = predicates
+    node_base, node_levels, node_shift = directory
+    a = attribute[p]
+    shift = node_shift[a]
+    if kind[p] == RANGE:
+        n, exact = cut_blocks(lo[p] >> shift, hi[p] >> shift, node_levels[a], node_base[a], nodes, 0)
+        return n, exact and shift == 0
+    if hi[p] - lo[p] > MANY:
+        first = range_lo[lo[p]] >> shift
+        last = range_hi[hi[p] - 1] >> shift
+        n, exact = cut_blocks(first, last, node_levels[a], node_base[a], nodes, 0)
+        return n, False
+    n = 0
+    all_exact = shift == 0
+    for i in range(lo[p], hi[p]):
+        n, exact = cut_blocks(range_lo[i] >> shift, range_hi[i] >> shift, node_levels[a], node_base[a], nodes, n)
+        all_exact = all_exact and exact
+    return n, all_exact
+
+
+@driver
+def find_access(clause_ptr, kind, access):
+    """The first predicate of each clause that a posting can hang on, or -1."""
+    for c in range(access.size):
+        access[c] = -1
+        for p in range(clause_ptr[c], clause_ptr[c + 1]):
+            if kind[p] <= ANY:
+                access[c] = p
+                break
+
+
+@driver
+def count_postings(access, predicates, directory, node_count):
+    """Adds up in ``node_count[node + 1]`` how many postings each node holds."""
+    nodes = np.empty(BLOCKS, np.int64)
+    for c in range(access.size):
+        if access[c] >= 0:
+            n, _ = access_blocks(access[c], predicates, directory, nodes)
+            for i in range(n):
+                node_count[nodes[i] + 1] += 1
+
+
+@scalar
+def filter_fields(p, predicates, cell_shift):
+    """Predicate ``p`` as a filter over 16-bit cells: attribute, first cell, width, and whether that decides it."""
+    attribute, kind, lo, hi, range_lo, range_hi = predicates
+    first, last = lo[p], hi[p]
+    if kind[p] == SET:
+        first, last = range_lo[lo[p]], range_hi[hi[p] - 1]
+    shift = cell_shift[attribute[p]]
+    first >>= shift
+    return np.uint64(attribute[p]), np.uint64(first), np.uint64((last >> shift) - first), kind[p] == RANGE and shift == 0
+
+
+@scalar
+def make_record(clause, access, exact, clause_ptr, has_program, predicates, levels, multi, cell_shift):
+    """The two words of a clause's posting.
+
+    The filters are its most selective predicates; the access predicate is one of them only where it has no tree.
+    """
+    attribute, kind = predicates[0], predicates[1]
+    a1 = f1 = a2 = f2 = np.uint64(0)
+    w1 = w2 = np.uint64(ANYTHING)
+    filters = 0
+    undecided = 0
+    for p in range(clause_ptr[clause], clause_ptr[clause + 1]):
+        a = attribute[p]
+        decided = p == access and exact
+        fits = kind[p] <= SET and not multi[a] and a < ABSENT and (p != access or levels[a] == 0)
+        if fits and not decided and filters < 2:
+            if filters == 0:
+                a1, f1, w1, decided = filter_fields(p, predicates, cell_shift)
+            else:
+                a2, f2, w2, decided = filter_fields(p, predicates, cell_shift)
+            filters += 1
+        undecided += not decided
+    c = np.uint64(clause)
+    if undecided == 0 and not has_program:
+        c |= COMPLETE
+    return c | (a1 << U32) | (f1 << U48), w1 | (a2 << U16) | (f2 << U32) | (w2 << U48)
+
+
+@driver
+def fill_postings(access, clause_ptr, clause_program, predicates, directory, multi, cell_shift, node_next, records):
+    """Write the postings; ``node_next`` says where each node's next one goes."""
+    nodes = np.empty(BLOCKS, np.int64)
+    for c in range(access.size):
+        p = access[c]
+        if p < 0:
+            continue
+        n, exact = access_blocks(p, predicates, directory, nodes)
+        head, tail = make_record(
+            c, p, exact, clause_ptr, clause_program[c] >= 0, predicates, directory[1], multi, cell_shift
+        )
+        for i in range(n):
+            at = node_next[nodes[i]]
+            records[2 * at] = head
+            records[2 * at + 1] = tail
+            node_next[nodes[i]] = at + 1
+
+
+@scalar
+def spread(events, e, multi, cell_shift, row, cell):
+    """Spread event ``e`` over the dense row of codes (of a list: the place of its first entry) and of cells."""
+    entry_ptr, entry_attribute, entry_code = events
+    for i in range(entry_ptr[e + 1] - 1, entry_ptr[e] - 1, -1):
+        a = entry_attribute[i]
+        row[a] = i if multi[a] else entry_code[i]
+        cell[a] = entry_code[i] >> cell_shift[a]
+
+
+@scalar
+def filter_postings(records, first, last, cell, found, k):
+    """Append to ``found[:k]`` the heads of those postings ``first:last`` whose filters the event passes."""
+    for q in range(first, last):
+        head = records[2 * q]
+        tail = records[2 * q + 1]
+        found[k] = head
+        x = np.uint16(cell[(head >> U32) & LOW16] - np.uint16(head >> U48))
+        y = np.uint16(cell[(tail >> U16) & LOW16] - np.uint16(tail >> U32))
+        k += (x <= np.uint16(tail)) & (y <= np.uint16(tail >> U48))
+    return k
+
+
+@scalar
+def collect(events, e, directory, postings, cell, found):
+    """Heads of all postings that event ``e`` reaches and whose filters it passes: the buffer and their number."""
+    entry_ptr, entry_attribute, entry_code = events
+    node_base, node_levels, node_shift, level_mask = directory
+    node_ptr, records = postings
+    k = 0
+    for i in range(entry_ptr[e], entry_ptr[e + 1]):
+        a = entry_attribute[i]
+        mask = level_mask[a]
+        leaf = entry_code[i] >> node_shift[a]
+        level = 0
+        while mask != 0:
+            if mask & 1:
+                node = node_base[a] + (1 << level) - 1 + (leaf >> (node_levels[a] - level))
+                first = node_ptr[node]
+                last = node_ptr[node + 1]
+                while found.size - k < last - first:
+                    found = grow(found)
+                k = filter_postings(records, first, last, cell, found, k)
+            mask >>= 1
+            level += 1
+    return found, k
+
+
+@driver
+def match_postings(events, start, stop, n_rows, attributes, directory, postings, rest, clauses, predicates, programs):
+    """Rows that events ``start:stop`` satisfy, as offsets and rows, ascending and each once per event."""
+    entry_ptr, entry_attribute, entry_code = events
+    multi, presence, cell_shift = attributes
+    clause_row, clause_ptr, clause_program = clauses
+    program_ptr, program_item, depth = programs
+    row = np.full(multi.size, -1, np.int32)
+    cell = np.full(multi.size, ABSENT, np.uint16)
+    words = np.zeros((n_rows >> 6) + 1, np.uint64)
+    summary = np.zeros((words.size >> 6) + 1, np.uint64)
+    stack = np.empty(depth + 1, np.uint8)
+    found = np.empty(1024, np.uint64)
+    offsets = np.zeros(stop - start + 1, np.int64)
+    out = np.empty(max(1024, 4 * (stop - start)), np.int32)
+    n = 0
+    for e in range(start, stop):
+        event = (entry_ptr[e + 1], entry_attribute, entry_code)
+        spread(events, e, multi, cell_shift, row, cell)
+        found, k = collect(events, e, directory, postings, cell, found)
+        while out.size - n < k + rest.size:
+            out = grow(out)
+        last = n
+        for i in range(k + rest.size):
+            head = found[i] if i < k else np.uint64(rest[i - k])
+            c = np.int64(head & CLAUSE)
+            if head & COMPLETE == 0:
+                if not clause_holds(c, row, event, clause_ptr, predicates):
+                    continue
+                g = clause_program[c]
+                if g >= 0 and not program_holds(
+                    g, row, event, predicates, program_ptr, program_item, presence, stack
+                ):
+                    continue
+            out[last] = clause_row[c]
+            last += 1
+        for i in range(entry_ptr[e], entry_ptr[e + 1]):
+            row[entry_attribute[i]] = -1
+            cell[entry_attribute[i]] = ABSENT
+        n = sort_unique(out, n, last, words, summary)
+        offsets[e - start + 1] = n
+    return offsets, out[:n]
+
+
+@driver
+def mark_levels(directory, node_ptr, level_mask):
+    """Note which levels of each attribute's tree have postings at all."""
+    node_base, node_levels, _ = directory
+    for a in range(level_mask.size):
+        for level in range(node_levels[a] + 1):
+            first = node_base[a] + (1 << level) - 1
+            if node_ptr[first + (1 << level)] > node_ptr[first]:
+                level_mask[a] |= np.uint32(1) << np.uint32(level)

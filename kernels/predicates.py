@@ -1,0 +1,121 @@
+"""Does an event satisfy a clause? Predicates over codes, and programs over predicates in three-valued logic.
+
+An event is spread over a dense row: ``row[a]`` is the code of attribute ``a``, or for a multi-valued one the place of
+its first entry, and -1 where the event lacks it.
+"""
+
+from __future__ import annotations
+
+from gpumatch.kernels.compile import scalar
+
+RANGE = 0  # lo <= code <= hi
+SET = 1  # the code lies in one of ranges[lo:hi]
+ANY = 2  # one of the values of a multi-valued attribute lies in ranges[lo:hi]
+NONE = 3  # no value does; true of a missing attribute, so that a presence test goes with it
+NULL = 4  # the attribute is missing
+
+OP_NOT, OP_AND, OP_OR, OP_XOR, OP_XNOR, OP_TRUE, OP_FALSE = 0, 1, 2, 3, 4, 5, 6
+OP_BASE = 8  # a program item below zero is -(1 + op + OP_BASE * arity)
+FALSE, TRUE, UNKNOWN = 0, 1, 2
+
+
+@scalar
+def in_ranges(code, first, last, range_lo, range_hi):
+    """Is ``code`` in one of the ascending, disjoint ranges ``first:last``?"""
+    end = last
+    while first < last:
+        mid = (first + last) >> 1
+        if range_hi[mid] < code:
+            first = mid + 1
+        else:
+            last = mid
+    return first < end and range_lo[first] <= code
+
+
+@scalar
+def any_in_ranges(attribute, entry, entry_last, entry_attribute, entry_code, first, last, range_lo, range_hi):
+    """Does one of the entries of ``attribute`` that start at ``entry`` lie in the ranges ``first:last``?"""
+    if entry < 0:
+        return False
+    while entry < entry_last and entry_attribute[entry] == attribute:
+        if in_ranges(entry_code[entry], first, last, range_lo, range_hi):
+            return True
+        entry += 1
+    return False
+
+
+@scalar
+def predicate_holds(p, row, event, predicates):
+    entry_last, entry_attribute, entry_code = event
+    attribute, kind, lo, hi, range_lo, range_hi = predicates
+    a = attribute[p]
+    if kind[p] == RANGE:
+        return lo[p] <= row[a] <= hi[p]
+    if kind[p] == NULL:
+        return row[a] < 0
+    if kind[p] == SET:
+        return in_ranges(row[a], lo[p], hi[p], range_lo, range_hi)
+    found = any_in_ranges(a, row[a], entry_last, entry_attribute, entry_code, lo[p], hi[p], range_lo, range_hi)
+    return found == (kind[p] == ANY)
+
+
+@scalar
+def clause_holds(clause, row, event, clause_ptr, predicates):
+    """All predicates of a clause, the most selective first."""
+    for p in range(clause_ptr[clause], clause_ptr[clause + 1]):
+        if not predicate_holds(p, row, event, predicates):
+            return False
+    return True
+
+
+@scalar
+def program_holds(program, row, event, predicates, program_ptr, program_item, presence, stack):
+    """Is a postfix program true of the event? Predicates on missing attributes are unknown."""
+    top = 0
+    attribute = predicates[0]
+    kind = predicates[1]
+    for i in range(program_ptr[program], program_ptr[program + 1]):
+        item = program_item[i]
+        if item >= 0:
+            a = attribute[item]
+            if kind[item] != NULL and row[presence[a]] < 0:
+                stack[top] = UNKNOWN
+            else:
+                stack[top] = TRUE if predicate_holds(item, row, event, predicates) else FALSE
+            top += 1
+        else:
+            op = (-item - 1) % OP_BASE
+            arity = (-item - 1) // OP_BASE
+            top -= arity
+            stack[top] = combine(op, stack, top, arity)
+            top += 1
+    return stack[0] == TRUE
+
+
+@scalar
+def combine(op, stack, first, arity):
+    """The value of an operator over ``stack[first:first+arity]``."""
+    if op >= OP_TRUE:
+        return TRUE if op == OP_TRUE else FALSE
+    unknown = False
+    trues = 0
+    falses = 0
+    for k in range(first, first + arity):
+        value = stack[k]
+        unknown |= value == UNKNOWN
+        trues += value == TRUE
+        falses += value == FALSE
+    if op == OP_AND and falses > 0:
+        return FALSE
+    if op == OP_OR and trues > 0:
+        return TRUE
+    if unknown:
+        return UNKNOWN
+    if op == OP_AND:
+        return TRUE
+    if op == OP_OR:
+        return FALSE
+    odd = (trues & 1) == 1
+    if op == OP_NOT or op == OP_XNOR:
+        odd = not odd
+    return TRUE if odd else FALSE

@@ -1,0 +1,63 @@
+"""Matched rows of one event: brought into ascending order, each once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpumatch.kernels.bits import trailing_zeros
+from gpumatch.kernels.compile import scalar
+
+SMALL = 24  # up to here an insertion sort beats the bitmap
+
+
+@scalar
+def grow(buffer):
+    """The buffer's contents in one of twice the size."""
+    larger = np.empty(2 * buffer.size, buffer.dtype)
+    larger[: buffer.size] = buffer
+    return larger
+
+
+@scalar
+def sort_unique(rows, first, last, words, summary):
+    """Sort ``rows[first:last]`` in place and drop repeats; returns the new end.
+
+    ``words`` (a bit per row) and ``summary`` (a bit per word) are all zero before and after.
+    """
+    if last - first <= SMALL:
+        return _sort_few(rows, first, last)
+    for i in range(first, last):
+        w = rows[i] >> 6
+        words[w] |= np.uint64(1) << np.uint64(rows[i] & 63)
+        summary[w >> 6] |= np.uint64(1) << np.uint64(w & 63)
+    end = first
+    for s in range(summary.size):
+        marks = summary[s]
+        summary[s] = 0
+        while marks != 0:
+            w = (s << 6) + np.int64(trailing_zeros(marks))
+            marks &= marks - np.uint64(1)
+            bits = words[w]
+            words[w] = 0
+            while bits != 0:
+                rows[end] = (w << 6) + np.int64(trailing_zeros(bits))
+                bits &= bits - np.uint64(1)
+                end += 1
+    return end
+
+
+@scalar
+def _sort_few(rows, first, last):
+    end = first
+    for i in range(first, last):
+        row = rows[i]
+        j = end
+        while j > first and rows[j - 1] > row:
+            j -= 1
+        if j > first and rows[j - 1] == row:
+            continue
+        for k in range(end, j, -1):
+            rows[k] = rows[k - 1]
+        rows[j] = row
+        end += 1
+    return end
