@@ -181,21 +181,34 @@ def test_bad_schemas(shell: Shell, schema: str, message: str) -> None:
 BAD = {"good": "px > 1", "typo": "px >> 1", "unknown": "pxx > 1", "type": "px = 'x'"}
 
 
-def test_bad_expression_stops_the_build(shell: Shell) -> None:
+@pytest.mark.parametrize("on_error", ["raise", "collect"])
+def test_bad_expressions_are_listed(shell: Shell, on_error: str) -> None:
     write_alerts(shell.folder / "bad.csv", BAD)
-    error = shell.fails("build", "bad.csv", "idx", "--schema", SCHEMA)
-    assert "typo" in error
-    assert "^" in error
-    assert not Path("idx").exists()
-
-
-def test_bad_expressions_are_listed(shell: Shell) -> None:
-    write_alerts(shell.folder / "bad.csv", BAD)
-    shown = shell("build", "bad.csv", "idx", "--schema", SCHEMA, "--on-error", "collect")
-    for name, message in (("typo", "4"), ("unknown", "did you mean 'px'?"), ("type", "expected a number")):
+    stops = on_error == "raise"
+    shown = shell("build", "bad.csv", "idx", "--schema", SCHEMA, "--on-error", on_error, code=2 if stops else 0)
+    for name, message in (("typo", " 4 "), ("unknown", "did you mean 'px'?"), ("type", "expected a number")):
         assert any(name in line and message in line for line in shown.splitlines()), shown
-    assert "1 subscriptions in idx" in shown
-    assert list(gm.load("idx").ids) == ["good"]
+    assert "good" not in shown
+    if stops:
+        assert shell.err.startswith("error: 3 of 4 subscriptions are bad, so no index was written")
+        assert not Path("idx").exists()
+    else:
+        assert "1 subscriptions in idx" in shown
+        assert list(gm.load("idx").ids) == ["good"]
+
+
+def test_a_long_list_of_bad_expressions_is_cut(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_ROWS_AT_ONCE", 7)
+    write_alerts(shell.folder / "bad.csv", {i: "px >" if i % 2 else "px > 1" for i in range(200)})
+    shown = shell("build", "bad.csv", "idx", "--schema", SCHEMA, "--on-error", "collect")
+    assert "and 50 more" in shown
+    assert "100 subscriptions in idx" in shown
+
+
+def test_ids_must_differ(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_ROWS_AT_ONCE", 2)
+    (shell.folder / "twice.csv").write_text("id,expr\na,px > 1\nb,px > 1\na,px > 2\n")
+    assert "'a'" in shell("build", "twice.csv", "idx", "--schema", SCHEMA, code=2)
 
 
 def test_explain(shell: Shell, index: str) -> None:

@@ -1,0 +1,47 @@
+"""Spark Connect: no SparkContext on the client's side, so files travel as artifacts of the session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+SCRIPT = """
+import sys
+import gpumatch as gm
+from gpumatch.spark import build_index, match_events
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+assert "connect" in type(spark).__module__
+rules = spark.sql("SELECT concat('r', id) AS id, concat('px > ', id) AS expr FROM range(3)")
+matcher = build_index(rules, sys.argv[1], schema={"px": "float64"})
+events = spark.sql("SELECT 1.5D AS px, map('a', 1) AS other")
+for index in (sys.argv[1], matcher):
+    print([tuple(row) for row in match_events(events, index).collect()])
+try:
+    match_events(spark.sql("SELECT 'x' AS px"), matcher)
+except gm.SchemaError as error:
+    print(error)
+"""
+
+
+def test_connect(tmp_path: Path) -> None:
+    for module in ("pyspark", "grpc", "grpc_status", "pandas"):
+        pytest.importorskip(module, reason=f"{module} is not installed: pip install 'pyspark[connect]'")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Java is not installed: Spark needs a JDK 17")
+    own = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_TESTING": "1"}  # 1: any free port
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "index")]
+    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    row = "(1.5, {'a': 1}, 'r0'), (1.5, {'a': 1}, 'r1')"
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [f"[{row}]", f"[{row}]"]
+    assert "'px' is float64, but its column is string" in lines[2]
