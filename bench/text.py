@@ -75,7 +75,7 @@ def main() -> int:
     gm.Matcher(SCHEMA, index=options.index).add(expressions(SHAPES))  # imports and compiles
     texts = expressions(options.count)
     examples = "\n".join(f"  {texts[i]}" for i in range(min(3, len(texts))))
-    console.print(f"{len(texts):,} expressions, for example\n{examples}", markup=False)
+    console.print(f"{len(texts):,} expressions, for example\n{examples}", markup=False, soft_wrap=True)
 
     matcher = gm.Matcher(SCHEMA, index=options.index)
     add, compact = _timed(lambda: matcher.add(texts)), _timed(matcher.compact)
