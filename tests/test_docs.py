@@ -88,7 +88,13 @@ def test_expressions(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "code"), [pytest.param(page, code, id=page.name) for page in PAGES for code in blocks(page, "python")]
+    ("page", "code"),
+    [
+        pytest.param(page, code, id=page.name)
+        for page in PAGES
+        if page.stem != "spark"
+        for code in blocks(page, "python")
+    ],
 )
 def test_python_runs(page: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
