@@ -10,7 +10,7 @@ import numpy as np
 from gpumatch.coded import Table
 from gpumatch.codes import Codebook, pointers
 from gpumatch.keys import MAX, MIN
-from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block
+from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block, move_cuts
 
 
 def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
@@ -173,7 +173,6 @@ def _renumbered(block: Block, strings: Array, pool: dict[bytes, int]) -> Block:
     numbers = np.zeros(len(block.pool), np.int64)
     for old in used.tolist():
         numbers[old] = pool.setdefault(block.pool[old], len(pool))
-    moved = [np.where(cut == MIN, MIN, 2 * numbers[np.maximum(cut, 0) >> 1] + (cut & 1)) for cut in cuts]
     lo, hi, range_lo, range_hi = (a.copy() for a in (block.lo, block.hi, block.range_lo, block.range_hi))
-    lo[own], hi[own], range_lo[others], range_hi[others] = moved
+    lo[own], hi[own], range_lo[others], range_hi[others] = (move_cuts(cut, numbers) for cut in cuts)
     return replace(block, lo=lo, hi=hi, range_lo=range_lo, range_hi=range_hi)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gpumatch as gm
 
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from gpumatch.sources import Rejected
-
 _PAIRS_AT_ONCE = 2_000_000  # that a chunk of events should yield, so that memory stays bounded
 _EVENTS_AT_FIRST = 1_024
 _EVENTS_AT_MOST = 65_536
 _ROWS_AT_ONCE = 50_000  # of subscriptions, between two moves of the bar
-_ERRORS_SHOWN = 50
+_ROWS_SHOWN = 50
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -131,7 +129,9 @@ def _build(args: argparse.Namespace) -> None:
             rows = table.slice(first, _ROWS_AT_ONCE)
             rejected += matcher.add_table(rows, id=args.id, where=args.where, on_error="collect")
             bar.advance(task, len(rows))
-    _print_rejected(rejected)
+    if rejected:
+        bad = [(str(it.id), "" if it.position is None else str(it.position), it.message) for it in rejected]
+        _print_table(("id", "position", "message"), bad)
     if rejected and args.on_error == "raise":
         found = f"{len(rejected):,} of {len(table):,} subscriptions are bad, so no index was written"
         raise gm.GpumatchError(f"{found}; mend them, or leave them out with --on-error collect")
@@ -175,13 +175,17 @@ def _explain(args: argparse.Namespace) -> None:
 
 def _info(args: argparse.Namespace) -> None:
     matcher = gm.load(args.index)
-    files = sorted(path for path in Path(args.index).rglob("*") if path.is_file())
-    rows = [("subscriptions", f"{len(matcher):,}")]
-    rows += [(name, _shown(value)) for name, value in matcher.stats().items()]
+    files = [path for path in Path(args.index).rglob("*") if path.is_file()]
+    stats = matcher.stats()
+    segments = stats.pop("segments")
+    rows = [(name, _shown(value)) for name, value in stats.items()]
     rows += [("plan", str(matcher.plan()))]
-    rows += [("files", f"{len(files)}, {_shown(sum(path.stat().st_size for path in files))} bytes")]
+    rows += [("files", f"{len(files):,} of {sum(path.stat().st_size for path in files):,} bytes in all")]
     _print_table(("index", args.index), rows)
-    _print_table(("attribute", "type"), matcher.schema.to_dict().items())
+    if segments:
+        columns = [f"segment {number}" for number in range(len(segments))]
+        _print_table(("", *columns), [(name, *(_shown(part[name]) for part in segments)) for name in segments[0]])
+    _print_table(("attribute", "type"), list(matcher.schema.to_dict().items()))
 
 
 def _doctor(args: argparse.Namespace) -> None:
@@ -264,9 +268,7 @@ def _pairs(chunk: pa.RecordBatch, matches: gm.Matches, schema: pa.Schema) -> pa.
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return json.dumps(value, default=str) if isinstance(value, dict | list | tuple) else str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @contextmanager
@@ -280,23 +282,16 @@ def _progress() -> Iterator[Progress]:
         yield bar
 
 
-def _print_table(header: Sequence[str], rows: Any) -> None:
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """The first rows, and how many more there are."""
     from rich.table import Table
 
     table = Table(*header)
-    for row in rows:
+    for row in rows[:_ROWS_SHOWN]:
         table.add_row(*row)
     _console().print(table)
-
-
-def _print_rejected(rejected: Sequence[Rejected]) -> None:
-    """The first bad subscriptions as a table, and how many more there are."""
-    if not rejected:
-        return
-    rows = [(str(it.id), "" if it.position is None else str(it.position), it.message) for it in rejected]
-    _print_table(("id", "position", "message"), rows[:_ERRORS_SHOWN])
-    if len(rows) > _ERRORS_SHOWN:
-        print(f"and {len(rows) - _ERRORS_SHOWN:,} more")
+    if len(rows) > _ROWS_SHOWN:
+        print(f"and {len(rows) - _ROWS_SHOWN:,} more")
 
 
 def _print_error(error: Exception) -> None:

@@ -14,7 +14,7 @@ from gpumatch.events import EventBatch
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
 from gpumatch.keys import MAX, MIN
-from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block
+from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block, move_cuts
 from gpumatch.sparse import Sparse
 
 
@@ -92,12 +92,9 @@ def _sorted_keys(lo: Array, hi: Array, strings: Array, order: Array) -> tuple[Ar
     if len(at) == 0:
         return lo, hi
     at = at[(lo[at] != EMPTY[0]) | (hi[at] != EMPTY[1])]
-    low, high = lo[at], hi[at]
-    bounded = high != MIN
-    low = np.where(low == MIN, MIN, 2 * order[np.maximum(low, 0) >> 1] + (low & 1))
-    high = np.where(bounded, 2 * order[np.maximum(high, 0) >> 1] + (high & 1) - 1, MAX)
+    high = move_cuts(hi[at], order)
     lo, hi = lo.copy(), hi.copy()
-    lo[at], hi[at] = low, high
+    lo[at], hi[at] = move_cuts(lo[at], order), np.where(high == MIN, MAX, high - 1)
     return lo, hi
 
 

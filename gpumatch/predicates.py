@@ -232,6 +232,14 @@ def never(kind: Array, lo: Array, hi: Array, is_string: bool) -> Array:
     return dead
 
 
+def move_cuts(cuts: Array, numbers: Array) -> Array:
+    """Cuts of strings after the strings got other numbers; MIN stays the open end."""
+    moved = cuts.copy()
+    at = np.flatnonzero(cuts != MIN)
+    moved[at] = 2 * numbers[cuts[at] >> 1] + (cuts[at] & 1)
+    return moved
+
+
 def _rows_first(columns: list[Array]) -> Array:
     return np.stack(columns, axis=1).ravel() if columns else np.zeros(0, np.int64)
 

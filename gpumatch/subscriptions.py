@@ -25,6 +25,7 @@ _WANTED: dict[str, Callable[[int, int], bool]] = {
     "or": lambda count, sets: count > 0,
     "xor": lambda count, sets: count % 2 == 1,
 }
+_NEGATED = {"not": "and", "xnor": "xor"}  # a connective that is the complement of another
 
 
 @dataclass(slots=True)
@@ -220,10 +221,9 @@ class _Binding:
             return self._row_sets(formula)[row]
         kind, parts = formula
         sets = [self._formula_set(part, row, at) for part in parts]
-        if kind == "not":
-            return complement(sets[0], self.attributes.schema.types[at].kind)
-        wanted = _WANTED[kind]
-        return combine(sets, lambda count: wanted(count, len(sets)))
+        wanted = _WANTED[_NEGATED.get(kind, kind)]
+        joined = combine(sets, lambda count: wanted(count, len(sets)))
+        return complement(joined, self.attributes.schema.types[at].kind) if kind in _NEGATED else joined
 
     def programs(self, residuals: Sequence[Residual]) -> Array:
         """The number of each row's program: all residuals joined by AND."""

@@ -11,21 +11,21 @@ import numpy as np
 from gpumatch.kernels.compile import driver, scalar
 
 MISSING = -1
-_SIGN = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+_MAX = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
 @scalar
 def float_key(value):
     """int64 that sorts as the float does; -0.0 and 0.0 are one key."""
     bits = np.float64(value + 0.0).view(np.int64)
-    return bits ^ ((bits >> 63) & _SIGN)
+    return bits ^ ((bits >> 63) & _MAX)
 
 
 @scalar
 def key_number(key, is_float):
     """The number that a key stands for, rounded to float64: rises with the key, which is all a bucket needs."""
     if is_float:
-        return np.int64(key ^ ((key >> 63) & _SIGN)).view(np.float64)
+        return np.int64(key ^ ((key >> 63) & _MAX)).view(np.float64)
     return np.float64(key)
 
 
@@ -42,8 +42,8 @@ def bucket_of(number, low, scale, count):
 @scalar
 def rank(key, is_float, cuts, first, last, buckets, bucket_first, bucket_last, low, scale):
     """How many of ``cuts[first:last]`` are at or below ``key``."""
-    if last == first:
-        return 0
+    if last == first or key == _MAX:  # the ends of open ranges have a key, but among floats no number
+        return last - first
     b = bucket_first + bucket_of(key_number(key, is_float), low, scale, bucket_last - bucket_first - 1)
     lo = buckets[b]
     hi = buckets[b + 1]

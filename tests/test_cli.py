@@ -230,7 +230,14 @@ def test_explain_takes_numbers_as_ids(shell: Shell) -> None:
 
 def test_info(shell: Shell, index: str) -> None:
     shown = shell("info", index)
-    for words in (("subscriptions", "3"), ("px", "float64"), ("at", "timestamp[us, tz=UTC]"), ("files", "bytes")):
+    for words in (
+        ("subscriptions", "3"),
+        ("px", "float64"),
+        ("at", "timestamp[us, tz=UTC]"),
+        ("files", "bytes"),
+        ("index", "scan"),
+        ("segment 0",),
+    ):
         assert any(all(word in line for word in words) for line in shown.splitlines()), shown
 
 

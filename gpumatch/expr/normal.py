@@ -14,7 +14,7 @@ from typing import TypeAlias
 from gpumatch.expr.tree import Connective, Expr, Op, Predicate
 
 _FOLDED = 100  # levels of connectives that a formula may have: it is evaluated by recursion
-# A set of values of one attribute: the number of a predicate, or sets joined by "and", "or", "xor", "not".
+# A set of values of one attribute: the number of a predicate, or sets joined by a connective.
 Formula: TypeAlias = "int | tuple[str, tuple[Formula, ...]]"
 
 
@@ -120,14 +120,13 @@ class _Splitter:
             if values is not None:
                 values = Values(values.attribute, _negate(values.formula), values.depth + 1)
             return _Node(start, stop, child.false, child.true, values)
-        if kind == "xnor":
-            return self.join("not", [self.join("xor", children, stop)], stop)
         fold = _fold(kind, children)
         if fold is not None:
             return _folded(start, stop, fold)
         whole = (Residual(start, stop, False), Residual(start, stop, True))
-        if kind == "xor":
-            true, false = self._xor(children)
+        if kind in ("xor", "xnor"):
+            odd, even = self._xor(children)
+            true, false = (odd, even) if kind == "xor" else (even, odd)
             return _Node(start, stop, true or Form(((),), whole[:1]), false or Form(((),), whole[1:]))
         children = _gather(kind, children)
         trues, falses = [child.true for child in children], [child.false for child in children]

@@ -81,8 +81,8 @@ def path(matcher: gm.Matcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def frame(spark: Any) -> Any:
-    schema = "k long, sym string, px double, qty int, ok boolean, tags array<string>, day date, at timestamp, clock timestamp_ntz"
-    return spark.createDataFrame(events(), schema).coalesce(1).cache()
+    types = "k long, sym string, px double, qty int, ok boolean, tags array<string>, day date"
+    return spark.createDataFrame(events(), f"{types}, at timestamp, clock timestamp_ntz").coalesce(1).cache()
 
 
 def in_process(matcher: gm.Matcher, table: pa.Table) -> list[tuple[int, int | str]]:
@@ -212,7 +212,7 @@ def test_folder_that_only_executors_read(frame: Any, matcher: gm.Matcher, path: 
     from pyspark.errors import PythonException
 
     assert on_spark(match_events(frame, path, id_type="string")) == in_process(matcher, events())
-    with pytest.raises(PythonException, match=r"index at .* are string, the query was made for bigint"):
+    with pytest.raises(PythonException, match=r"index at .* are string, the query is for bigint"):
         match_events(frame, path, id_type="bigint").toArrow()
     with pytest.raises(PythonException, match="StorageError"):
         match_events(frame, path.parent / "none", id_type="string").toArrow()
@@ -231,8 +231,8 @@ def test_bad_arguments_fail_at_once(spark: Any, frame: Any, matcher: gm.Matcher,
         match_events(frame.withColumn("at", frame["clock"]), matcher)
     with pytest.raises(gm.SchemaError, match="a column named 'subscription'"):
         match_events(frame.withColumn("Subscription", frame["sym"]), matcher)
-    with pytest.raises(gm.SchemaError, match="no column 'simbol'; did you mean 'sym'"):
-        match_events(frame, matcher, columns=["simbol"])
+    with pytest.raises(gm.SchemaError, match="no column 'syn'; did you mean 'sym'"):
+        match_events(frame, matcher, columns=["syn"])
     with pytest.raises(gm.SchemaError, match="2 columns named 'sym'"):
         match_events(frame.select("sym", "sym"), matcher)
     with pytest.raises(gm.SchemaError, match=r"'months' is interval .*leave it out by columns="):

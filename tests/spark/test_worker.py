@@ -28,17 +28,23 @@ def batch(n: int, **more: Any) -> Any:
     return pa.RecordBatch.from_pydict({"k": range(n), "x": range(n), **more})
 
 
+def matched(path: str, batch: Any, *names: str) -> list[Any]:
+    """The slices that ``match_folder`` makes of one batch; the names are those of the columns to return."""
+    query = worker.Query(batch.schema.names, [*names, "id"], "string")
+    return list(worker.match_folder([batch], path=path, query=query))
+
+
 def rows(slices: list[Any]) -> list[dict[str, Any]]:
     return pa.Table.from_batches(slices).to_pylist()
 
 
 def test_output_comes_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path / "i", low="x < 6", high="x >= 3", every="x >= 0")
-    whole = list(worker.match_folder([batch(10)], path=path, output=["k", "id"], id_type="string"))
+    whole = matched(path, batch(10), "k")
     assert [piece.num_rows for piece in whole] == [23]
     assert whole[0].schema.names == ["k", "id"]
     monkeypatch.setattr(worker, "SLICE_ROWS", 7)
-    cut = list(worker.match_folder([batch(10)], path=path, output=["k", "id"], id_type="string"))
+    cut = matched(path, batch(10), "k")
     assert [piece.num_rows for piece in cut] == [7, 7, 7, 2]
     assert rows(cut) == rows(whole)
     assert rows(whole)[:3] == [{"k": 0, "id": "low"}, {"k": 0, "id": "every"}, {"k": 1, "id": "low"}]
@@ -48,13 +54,13 @@ def test_wide_events_come_in_smaller_slices(tmp_path: Path, monkeypatch: pytest.
     path = saved(tmp_path / "i", every="x >= 0")
     monkeypatch.setattr(worker, "SLICE_BYTES", 4_000)
     wide = batch(20, text=["w" * 1_000] * 20)
-    pieces = list(worker.match_folder([wide], path=path, output=["k", "x", "text", "id"], id_type="string"))
+    pieces = matched(path, wide, "k", "x", "text")
     assert max(piece.num_rows for piece in pieces) == 3
     assert sum(piece.num_rows for piece in pieces) == 20
 
 
 def test_no_batches_open_no_index() -> None:
-    assert list(worker.match_folder([], path="/nowhere", output=["id"], id_type="string")) == []
+    assert list(worker.match_folder([], path="/nowhere", query=worker.Query(["x"], ["id"], "string"))) == []
 
 
 def test_an_index_is_opened_once(tmp_path: Path) -> None:
