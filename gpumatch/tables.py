@@ -37,6 +37,7 @@ _FORMATS: dict[str, Format] = {
     ".json": "json",
 }
 _BATCH_ROWS = 65_536
+_WRITE_ROWS = 65_536  # at once: small row groups make Parquet slow to read, large lists of Python rows take memory
 _BLOCK_BYTES = 8 << 20  # of CSV and JSON text per batch; a JSON object must fit in it
 _SCALARS = {
     **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
@@ -138,7 +139,8 @@ class Sink:
     """A file to be written batch by batch. It appears under its name when all is written, never half of it."""
 
     def __init__(self, path: str | Path, schema: pa.Schema) -> None:
-        self._path = Path(path)
+        self._path, self._schema = Path(path), schema
+        self._waiting: list[pa.RecordBatch] = []
         self._partial = self._path.with_name(f".{self._path.name}.partial")
         kind = format_of(path)
         if kind == "csv":
@@ -149,29 +151,41 @@ class Sink:
             raise GpumatchError(f"cannot write {path}: {error.strerror or error}") from error
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+        self._waiting.append(batch)
+        if sum(map(len, self._waiting)) >= _WRITE_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        table = pa.Table.from_batches(self._waiting, self._schema)
+        self._waiting.clear()
+        self._writer.write_table(table, _WRITE_ROWS)
 
     def __enter__(self) -> Sink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._writer.close()
-        if kind is None:
-            os.replace(self._partial, self._path)
-        else:
-            self._partial.unlink()
+        try:
+            if kind is None:
+                self._flush()
+            self._writer.close()
+            if kind is None:
+                os.replace(self._partial, self._path)
+        finally:
+            self._partial.unlink(missing_ok=True)
 
 
 class _JsonWriter:
+    """Times become ISO text and NaN null; infinities are written as Python and Arrow read them, ``Infinity``."""
+
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._file = path.open("w", encoding="utf-8")
-        self._fields = [pa.field(field.name, _texts(field.type)) for field in schema]
+        self._schema = pa.schema([pa.field(field.name, _texts(field.type)) for field in schema])
 
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Times become ISO text and NaN null; infinities are written as Python and Arrow read them, ``Infinity``."""
-        columns = [_without_nan(batch.column(i).cast(field.type)) for i, field in enumerate(self._fields)]
-        for row in pa.RecordBatch.from_arrays(columns, schema=pa.schema(self._fields)).to_pylist():
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    def write_table(self, table: pa.Table, rows: int) -> None:
+        for batch in table.cast(self._schema).to_batches(max_chunksize=rows):
+            columns = [_without_nan(column) for column in batch.columns]
+            for row in pa.RecordBatch.from_arrays(columns, schema=self._schema).to_pylist():
+                self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
         self._file.close()
