@@ -134,19 +134,15 @@ class EventEncoder:
         """Codes by dictionary index; the last entry serves index -1, a missing value."""
         keys = self._string_keys(strings)
         codes = np.full(len(keys) + 1, kernels.MISSING, np.int32)
-        kernels.encode_keys(np.full(len(keys), at), keys, 0, len(keys), self._book.search(), codes)
+        kernels.encode_keys(read_only(np.full(len(keys), at, np.int32)), keys, 0, len(keys), *self._book.search(), codes)
         return codes
 
     def _encode_column(self, at: int, values: Array | Strings, table: Array | None) -> Array:
         if isinstance(values, Strings):
             assert table is not None
             return table[values.indices]
-        book = self._book
-        cuts = book.cuts[book.cut_ptr[at] : book.cut_ptr[at + 1]]
-        buckets = book.buckets[book.bucket_ptr[at] : book.bucket_ptr[at + 1]]
-        kernel = kernels.encode_float_column if values.dtype == np.float64 else kernels.encode_int_column
         codes = np.empty(len(values), np.int32)
-        kernel(values, 0, len(values), cuts, buckets, book.bucket_low[at], book.bucket_scale[at], codes)
+        kernels.encode_column(read_only(values), at, *self._book.search(), codes)
         return codes
 
     def _encode_columns(self, start: int, stop: int) -> CodedEvents:
@@ -177,14 +173,15 @@ class EventEncoder:
     def _encode_sparse(self, events: Sparse, start: int, stop: int) -> CodedEvents:
         first, last = int(events.offsets[start]), int(events.offsets[stop])
         ptr = events.offsets[start : stop + 1] - first
-        attribute = events.attribute[first:last]
+        attribute = read_only(events.attribute[first:last])
         code = np.empty(last - first, np.int32)
         values = events.values
         if self._keys is not None:
             assert isinstance(values, Strings)
-            kernels.encode_keys(attribute, self._keys[values.indices[first:last]], 0, len(code), self._book.search(), code)
+            keys = self._keys[values.indices[first:last]]
+            kernels.encode_keys(attribute, keys, 0, len(code), *self._book.search(), code)
         else:
-            kernels.encode_numbers(attribute, values[first:last], self._book.search(), code)
+            kernels.encode_numbers(attribute, read_only(values[first:last]), *self._book.search(), code)
         if not self._attributes.multi.any():
             return CodedEvents(ptr, attribute, code)
         return _with_presence(ptr, attribute, code, self._attributes)

@@ -28,13 +28,10 @@ _CUTS_PER_BUCKET = 4  # in large codebooks, where buckets would cost more memory
 class Codebook:
     """Cuts of all attributes one after another, tables that speed up the search, and the sorted pool of strings."""
 
-    is_float: Array  # bool
     cuts: Array  # int64 keys
     cut_ptr: Array  # int64
     buckets: Array  # int32
-    bucket_ptr: Array  # int64
-    bucket_low: Array  # float64
-    bucket_scale: Array  # float64
+    guide: Array  # int64: per attribute what the search needs, see kernels.encode
     pool_data: Array  # uint8
     pool_offsets: Array  # int64
 
@@ -42,17 +39,9 @@ class Codebook:
         """How many codes each attribute has."""
         return np.diff(self.cut_ptr) + 1
 
-    def search(self) -> tuple[Array, ...]:
+    def search(self) -> tuple[Array, Array, Array]:
         """What the encoding kernels take."""
-        return (
-            self.is_float,
-            self.cuts,
-            self.cut_ptr,
-            self.buckets,
-            self.bucket_ptr,
-            self.bucket_low,
-            self.bucket_scale,
-        )
+        return self.guide, self.cuts, self.buckets
 
 
 def sort_pool(pool: list[bytes]) -> tuple[Array, Array, Array]:
@@ -87,29 +76,36 @@ def make_book(is_float: Array, owner: Array, firsts: Array, lasts: Array, pool: 
     threads.run(lambda a: grouped[ptr[a] : ptr[a + 1]].sort(), long_runs)
     cuts, cut_ptr = np.empty(len(keys), np.int64), np.empty(len(ptr), np.int64)
     cuts = cuts[: kernels.unique_runs(grouped, ptr, cuts, cut_ptr)].copy()
-    book = Codebook(is_float, cuts, cut_ptr, *_make_buckets(cuts, cut_ptr, is_float), *pool)
+    book = Codebook(cuts, cut_ptr, *_make_buckets(cuts, cut_ptr, is_float), *pool)
     freeze(book)
     return book
 
 
-def _make_buckets(cuts: Array, cut_ptr: Array, is_float: Array) -> tuple[Array, Array, Array, Array]:
+def _make_buckets(cuts: Array, cut_ptr: Array, is_float: Array) -> tuple[Array, Array]:
+    """Bucket tables of all attributes, and the guide to them."""
     counts = np.diff(cut_ptr)
-    sizes = np.where(counts < _LONG, 2 * counts, counts // _CUTS_PER_BUCKET)
-    bucket_ptr = pointers(np.where(counts > 0, sizes + 1, 0))
-    has_cuts = counts > 0
-    low, scale = np.zeros(len(counts)), np.zeros(len(counts))
+    has_cuts = np.flatnonzero(counts)
+    first_cut, last_cut = cuts[cut_ptr[:-1][has_cuts]], cuts[cut_ptr[1:][has_cuts] - 1]
     floats = is_float[has_cuts]
-    first = _numbers(cuts[cut_ptr[:-1][has_cuts]], floats)
-    last = _numbers(cuts[cut_ptr[1:][has_cuts] - 1], floats)
     limit = np.finfo(np.float64).max
-    with np.errstate(over="ignore", divide="ignore"):
-        low[has_cuts] = first = np.clip(first, -limit, limit)
-        span = np.clip(last, -limit, limit) - first
-        scale[has_cuts] = np.where(span > 0, sizes[has_cuts] / np.maximum(span, np.finfo(np.float64).tiny), 0)
+    low = np.clip(_numbers(first_cut, floats), -limit, limit)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        span = np.clip(_numbers(last_cut, floats), -limit, limit) - low
+        direct = ~floats & (span < 4 * counts[has_cuts])
+        sizes = np.where(counts < _LONG, 2 * counts, counts // _CUTS_PER_BUCKET)
+        sizes[has_cuts[direct]] = (last_cut - first_cut)[direct] + 1
+        scale = np.where(span > 0, sizes[has_cuts] / span, 0)
     scale[~np.isfinite(scale)] = 0  # so close together that numbers cannot tell: one bucket and a plain search
+    bucket_ptr = pointers(np.where(counts > 0, sizes + 1, 0))
+    guide = np.zeros((len(counts), kernels.GUIDE), np.int64)
+    guide[:, 0], guide[:, 1], guide[:, 2], guide[:, 3] = cut_ptr[:-1], counts, bucket_ptr[:-1], sizes
+    guide[has_cuts, 4] = np.where(direct, first_cut, low.view(np.int64))
+    guide[has_cuts, 5] = scale.view(np.int64)
+    guide[:, 6] = np.where(is_float, kernels.FLOAT, 0)
+    guide[has_cuts[direct], 6] |= kernels.DIRECT
     buckets = np.zeros(bucket_ptr[-1], np.int32)
-    kernels.fill_buckets(cuts, cut_ptr, is_float, bucket_ptr, buckets, low, scale)
-    return buckets, bucket_ptr, low, scale
+    kernels.fill_buckets(guide.ravel(), cuts, buckets)
+    return buckets, guide.ravel()
 
 
 def _numbers(keys: Array, floats: Array) -> Array:
@@ -122,10 +118,11 @@ def pointers(counts: Array) -> Array:
 
 
 def encode_keys(book: Codebook, owner: Array, keys: Array) -> Array:
+    owner = read_only(owner)
     codes = np.empty(len(keys), np.int32)
     step = 1 << 18
     chunks = [(start, min(start + step, len(keys))) for start in range(0, len(keys), step)]
-    threads.run(lambda c: kernels.encode_keys(owner, keys, c[0], c[1], book.search(), codes), chunks)
+    threads.run(lambda c: kernels.encode_keys(owner, keys, c[0], c[1], *book.search(), codes), chunks)
     return codes
 
 

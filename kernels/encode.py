@@ -11,6 +11,10 @@ import numpy as np
 from gpumatch.kernels.compile import driver, scalar
 
 MISSING = -1
+# What the search needs of an attribute, side by side: first cut, number of cuts, first bucket, number of buckets, the
+# number at which buckets start and buckets per unit (floats by their bits, or the key itself where DIRECT), and flags.
+GUIDE = 8
+FLOAT, DIRECT = 1, 2
 _MAX = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
@@ -31,22 +35,33 @@ def key_number(key, is_float):
 
 @scalar
 def bucket_of(number, low, scale, count):
+    """The bucket of a number: rises with it, and the ends take what lies beyond."""
     position = (number - low) * scale
     if not position > 0.0:
-        return 0
+        return np.int64(0)
     if position >= count:
         return count - 1
     return np.int64(position)
 
 
 @scalar
-def rank(key, is_float, cuts, first, last, buckets, bucket_first, bucket_last, low, scale):
-    """How many of ``cuts[first:last]`` are at or below ``key``."""
-    if last == first or key == _MAX:  # the ends of open ranges have a key, but among floats no number
-        return last - first
-    b = bucket_first + bucket_of(key_number(key, is_float), low, scale, bucket_last - bucket_first - 1)
-    lo = buckets[b]
-    hi = buckets[b + 1]
+def rank(key, attribute, guide, cuts, buckets):
+    """The code of a key: how many of its attribute's cuts are at or below it."""
+    g = GUIDE * attribute
+    count = guide[g + 1]
+    if count == 0 or key == _MAX:  # the ends of open ranges have a key, but among floats no number
+        return count
+    flags = guide[g + 6]
+    first_bucket = guide[g + 2]
+    if flags & DIRECT:  # a bucket per whole number: no need to look at the cuts
+        if key < guide[g + 4]:
+            return np.int64(0)
+        return np.int64(buckets[first_bucket + min(key - guide[g + 4], guide[g + 3] - 1) + 1])
+    low = np.int64(guide[g + 4]).view(np.float64)
+    b = first_bucket + bucket_of(key_number(key, flags & FLOAT), low, np.int64(guide[g + 5]).view(np.float64), guide[g + 3])
+    lo = np.int64(buckets[b])
+    hi = np.int64(buckets[b + 1])
+    first = guide[g]
     while lo < hi:
         mid = (lo + hi) >> 1
         if cuts[first + mid] <= key:
@@ -89,62 +104,49 @@ def sort_runs(keys, ptr, limit):
 
 
 @driver
-def fill_buckets(cuts, cut_ptr, is_float, bucket_ptr, buckets, low, scale):
-    """``buckets`` of an attribute: for each bucket how many cuts lie in lower ones, and one closing entry."""
-    for a in range(cut_ptr.size - 1):
-        first = cut_ptr[a]
-        count = cut_ptr[a + 1] - first
-        size = bucket_ptr[a + 1] - bucket_ptr[a] - 1
-        if size < 1:
-            continue
-        for i in range(first, cut_ptr[a + 1]):
-            b = bucket_of(key_number(cuts[i], is_float[a]), low[a], scale[a], size)
-            buckets[bucket_ptr[a] + b + 1] += 1
-        for b in range(1, size + 1):
-            buckets[bucket_ptr[a] + b] += buckets[bucket_ptr[a] + b - 1]
-        buckets[bucket_ptr[a] + size] = count
-
-
-@scalar
-def book_rank(a, key, book):
-    """The code of a key of attribute ``a``."""
-    is_float, cuts, cut_ptr, buckets, bucket_ptr, low, scale = book
-    first, last = cut_ptr[a], cut_ptr[a + 1]
-    return rank(key, is_float[a], cuts, first, last, buckets, bucket_ptr[a], bucket_ptr[a + 1], low[a], scale[a])
+def fill_buckets(guide, cuts, buckets):
+    """For each bucket of an attribute how many of its cuts lie in lower ones, and one closing entry."""
+    for g in range(0, guide.size, GUIDE):
+        first = guide[g + 2]
+        size = guide[g + 3]
+        is_float = guide[g + 6] & FLOAT
+        low = np.int64(guide[g + 4]).view(np.float64)
+        for i in range(guide[g], guide[g] + guide[g + 1]):
+            if guide[g + 6] & DIRECT:
+                b = cuts[i] - guide[g + 4]
+            else:
+                b = bucket_of(key_number(cuts[i], is_float), low, np.int64(guide[g + 5]).view(np.float64), size)
+            buckets[first + b + 1] += 1
+        for b in range(first + 1, first + size + 1):
+            buckets[b] += buckets[b - 1]
 
 
 @driver
-def encode_keys(attribute, keys, start, stop, book, out):
+def encode_keys(attribute, keys, start, stop, guide, cuts, buckets, out):
     """Codes of keys that belong to different attributes."""
     for i in range(start, stop):
-        out[i] = book_rank(attribute[i], keys[i], book)
+        out[i] = rank(keys[i], attribute[i], guide, cuts, buckets)
 
 
 @driver
-def encode_numbers(attribute, values, book, out):
+def encode_numbers(attribute, values, guide, cuts, buckets, out):
     """Codes of float or int values, none of them NaN, that belong to different attributes of either kind."""
-    is_float = book[0]
     for i in range(values.size):
-        key = float_key(values[i]) if is_float[attribute[i]] else np.int64(values[i])
-        out[i] = book_rank(attribute[i], key, book)
+        a = attribute[i]
+        key = float_key(values[i]) if guide[GUIDE * a + 6] & FLOAT else np.int64(values[i])
+        out[i] = rank(key, a, guide, cuts, buckets)
 
 
 @driver
-def encode_float_column(values, start, stop, cuts, buckets, low, scale, out):
-    """Codes of one float attribute's values; NaN is missing."""
-    for i in range(start, stop):
+def encode_column(values, attribute, guide, cuts, buckets, out):
+    """Codes of one attribute's values: floats, of which NaN is missing, or integers that are their own keys."""
+    is_float = guide[GUIDE * attribute + 6] & FLOAT
+    for i in range(values.size):
         value = values[i]
-        if np.isnan(value):
-            out[i - start] = MISSING
+        if value != value:
+            out[i] = MISSING
         else:
-            out[i - start] = rank(float_key(value), True, cuts, 0, cuts.size, buckets, 0, buckets.size, low, scale)
-
-
-@driver
-def encode_int_column(values, start, stop, cuts, buckets, low, scale, out):
-    """Codes of one attribute whose values are their own keys."""
-    for i in range(start, stop):
-        out[i - start] = rank(values[i], False, cuts, 0, cuts.size, buckets, 0, buckets.size, low, scale)
+            out[i] = rank(float_key(value) if is_float else np.int64(value), attribute, guide, cuts, buckets)
 
 
 @driver

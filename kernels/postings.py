@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import ANY, RANGE, SET, clause_holds, program_holds
 from gpumatch.kernels.rows import grow, sort_unique
@@ -17,7 +18,8 @@ ABSENT = 0xFFFF  # the cell of an attribute that the event lacks: outside every 
 ANYTHING = 0xFFFF  # the width of a filter that lets everything pass, ABSENT too
 COMPLETE = np.uint64(0x8000_0000)  # mark beside a posting's clause: nothing is left to verify
 CLAUSE = np.uint64(0x7FFF_FFFF)
-U16, U32, U48, LOW16 = np.uint64(16), np.uint64(32), np.uint64(48), np.uint64(0xFFFF)
+U1, U16, U32, U48, LOW16 = np.uint64(1), np.uint64(16), np.uint64(32), np.uint64(48), np.uint64(0xFFFF)
+LEVELS = 32  # more levels than a tree of int32 codes has
 SPREAD = 3  # a range is cut into blocks no finer than 1/2**SPREAD of its width, and rounded outward to them
 MANY = 64  # a set of more ranges than this hangs on the blocks of its hull
 BLOCKS = 2048  # more blocks than one access predicate can have: MANY ranges of 2 * (SPREAD + 2) blocks
@@ -176,27 +178,40 @@ def filter_postings(records, first, last, cell, found, k):
 
 
 @scalar
-def collect(events, e, directory, postings, cell, found):
-    """Heads of all postings that event ``e`` reaches and whose filters it passes: the buffer and their number."""
+def reach(events, e, directory, node_ptr, firsts, lasts):
+    """Runs of postings that event ``e`` reaches, one per level and entry; returns how many are not empty.
+
+    Finding them all before any is read lets the memory system fetch them side by side.
+    """
     entry_ptr, entry_attribute, entry_code = events
-    node_base, node_levels, node_shift, level_mask = directory
-    node_ptr, records = postings
-    k = 0
+    n = 0
     for i in range(entry_ptr[e], entry_ptr[e + 1]):
-        a = entry_attribute[i]
-        mask = level_mask[a]
-        leaf = entry_code[i] >> node_shift[a]
-        level = 0
+        d = 2 * np.int64(entry_attribute[i])
+        base = np.int64(directory[d])
+        facts = directory[d + 1]
+        mask = facts >> U32
+        levels = np.int64((facts >> U16) & LOW16)
+        leaf = np.int64(entry_code[i]) >> np.int64(facts & LOW16)
         while mask != 0:
-            if mask & 1:
-                node = node_base[a] + (1 << level) - 1 + (leaf >> (node_levels[a] - level))
-                first = node_ptr[node]
-                last = node_ptr[node + 1]
-                while found.size - k < last - first:
-                    found = grow(found)
-                k = filter_postings(records, first, last, cell, found, k)
-            mask >>= 1
-            level += 1
+            level = np.int64(trailing_zeros(mask))
+            mask &= mask - U1
+            node = base + (1 << level) - 1 + (leaf >> (levels - level))
+            firsts[n] = node_ptr[node]
+            lasts[n] = node_ptr[node + 1]
+            n += lasts[n] > firsts[n]
+    return n
+
+
+@scalar
+def collect(runs, firsts, lasts, records, cell, found):
+    """Heads of the postings in these runs whose filters the event passes: the buffer, and their number."""
+    k = 0
+    for r in range(runs):
+        prefetch(records, 2 * firsts[r])
+    for r in range(runs):
+        while found.size - k < lasts[r] - firsts[r]:
+            found = grow(found)
+        k = filter_postings(records, firsts[r], lasts[r], cell, found, k)
     return found, k
 
 
@@ -207,19 +222,26 @@ def match_postings(events, start, stop, n_rows, attributes, directory, postings,
     multi, presence, cell_shift = attributes
     clause_row, clause_ptr, clause_program = clauses
     program_ptr, program_item, depth = programs
+    node_ptr, records = postings
     row = np.full(multi.size, -1, np.int32)
     cell = np.full(multi.size, ABSENT, np.uint16)
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     stack = np.empty(depth + 1, np.uint8)
     found = np.empty(1024, np.uint64)
+    firsts = np.empty(1024, np.int64)
+    lasts = np.empty(1024, np.int64)
     offsets = np.zeros(stop - start + 1, np.int64)
     out = np.empty(max(1024, 4 * (stop - start)), np.int32)
     n = 0
     for e in range(start, stop):
         event = (entry_ptr[e + 1], entry_attribute, entry_code)
         spread(events, e, multi, cell_shift, row, cell)
-        found, k = collect(events, e, directory, postings, cell, found)
+        while firsts.size < LEVELS * (entry_ptr[e + 1] - entry_ptr[e]):
+            firsts = grow(firsts)
+            lasts = grow(lasts)
+        runs = reach(events, e, directory, node_ptr, firsts, lasts)
+        found, k = collect(runs, firsts, lasts, records, cell, found)
         while out.size - n < k + rest.size:
             out = grow(out)
         last = n
@@ -245,11 +267,14 @@ def match_postings(events, start, stop, n_rows, attributes, directory, postings,
 
 
 @driver
-def mark_levels(directory, node_ptr, level_mask):
-    """Note which levels of each attribute's tree have postings at all."""
-    node_base, node_levels, _ = directory
-    for a in range(level_mask.size):
+def pack_directory(directory, node_ptr, packed):
+    """Two words per attribute, side by side for matching: root node; levels that have postings, their number, shift."""
+    node_base, node_levels, node_shift = directory
+    for a in range(node_base.size):
+        mask = np.uint64(0)
         for level in range(node_levels[a] + 1):
             first = node_base[a] + (1 << level) - 1
             if node_ptr[first + (1 << level)] > node_ptr[first]:
-                level_mask[a] |= np.uint32(1) << np.uint32(level)
+                mask |= U1 << np.uint64(level)
+        packed[2 * a] = np.uint64(node_base[a])
+        packed[2 * a + 1] = (mask << U32) | (np.uint64(node_levels[a]) << U16) | np.uint64(node_shift[a])

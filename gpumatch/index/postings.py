@@ -40,10 +40,7 @@ class PstBloom(IndexParams):
 
 ARRAYS = {
     "cell_shift": ArraySpec("uint8", "per attribute: codes are shifted so far to 16-bit cells of filters"),
-    "node_base": ArraySpec("int64", "per attribute: number of its root node"),
-    "node_levels": ArraySpec("uint8", "per attribute: levels of its tree below the root"),
-    "node_shift": ArraySpec("uint8", "per attribute: codes are shifted so far to cells of the finest level"),
-    "level_mask": ArraySpec("uint32", "per attribute: bit l is set where level l has postings"),
+    "directory": ArraySpec("uint64", "two words per attribute: root node; levels with postings, levels in all, shift"),
     "node_ptr": ArraySpec("int64", "per node: where its postings start"),
     "records": ArraySpec("uint64", "two words per posting: clause and two filters"),
     "rest": ArraySpec("int32", "clauses that no posting can hold: tested on every event"),
@@ -81,10 +78,10 @@ def build(params: IndexParams, attributes: Attributes, book: Codebook, table: Ta
         node_ptr[:-1].copy(),
         records,
     )
-    level_mask = np.zeros(len(attributes), np.uint32)
-    kernels.mark_levels(directory, node_ptr, level_mask)
+    packed = np.empty(2 * len(attributes), np.uint64)
+    kernels.pack_directory(directory, node_ptr, packed)
     rest = np.flatnonzero(~hanging).astype(np.int32)
-    arrays = (cell_shift, *directory, level_mask, node_ptr, records, rest)
+    arrays = (cell_shift, packed, node_ptr, records, rest)
     return FlatIndex(params, dict(zip(ARRAYS, arrays, strict=True)))
 
 
@@ -114,7 +111,7 @@ def match(
         stop,
         table.length,
         (attributes.multi, attributes.presence, arrays["cell_shift"]),
-        (arrays["node_base"], arrays["node_levels"], arrays["node_shift"], arrays["level_mask"]),
+        arrays["directory"],
         (arrays["node_ptr"], arrays["records"]),
         arrays["rest"],
         (table.clause_row, table.clause_ptr, table.clause_program),
