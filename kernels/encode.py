@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
 
 MISSING = -1
@@ -15,6 +16,7 @@ MISSING = -1
 # number at which buckets start and buckets per unit (floats by their bits, or the key itself where DIRECT), and flags.
 GUIDE = 8
 FLOAT, DIRECT = 1, 2
+AHEAD = 12  # entries by which memory is asked for ahead of its use
 _MAX = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
@@ -121,20 +123,44 @@ def fill_buckets(guide, cuts, buckets):
             buckets[b] += buckets[b - 1]
 
 
+@scalar
+def fetch_bucket(key, attribute, guide, buckets):
+    """Ask for the part of the bucket table that ``rank`` will read."""
+    g = GUIDE * attribute
+    if guide[g + 1] == 0:
+        return
+    b = max(key - guide[g + 4], 0)
+    if not guide[g + 6] & DIRECT:
+        low = np.int64(guide[g + 4]).view(np.float64)
+        scale = np.int64(guide[g + 5]).view(np.float64)
+        b = bucket_of(key_number(key, guide[g + 6] & FLOAT), low, scale, guide[g + 3])
+    prefetch(buckets, guide[g + 2] + min(b, guide[g + 3] - 1))
+
+
 @driver
 def encode_keys(attribute, keys, start, stop, guide, cuts, buckets, out):
     """Codes of keys that belong to different attributes."""
     for i in range(start, stop):
+        if i + 2 * AHEAD < stop:
+            prefetch(guide, GUIDE * attribute[i + 2 * AHEAD])
+            fetch_bucket(keys[i + AHEAD], attribute[i + AHEAD], guide, buckets)
         out[i] = rank(keys[i], attribute[i], guide, cuts, buckets)
+
+
+@scalar
+def number_key(value, attribute, guide):
+    return float_key(value) if guide[GUIDE * attribute + 6] & FLOAT else np.int64(value)
 
 
 @driver
 def encode_numbers(attribute, values, guide, cuts, buckets, out):
     """Codes of float or int values, none of them NaN, that belong to different attributes of either kind."""
     for i in range(values.size):
-        a = attribute[i]
-        key = float_key(values[i]) if guide[GUIDE * a + 6] & FLOAT else np.int64(values[i])
-        out[i] = rank(key, a, guide, cuts, buckets)
+        if i + 2 * AHEAD < values.size:
+            ahead = attribute[i + AHEAD]
+            prefetch(guide, GUIDE * attribute[i + 2 * AHEAD])
+            fetch_bucket(number_key(values[i + AHEAD], ahead, guide), ahead, guide, buckets)
+        out[i] = rank(number_key(values[i], attribute[i], guide), attribute[i], guide, cuts, buckets)
 
 
 @driver

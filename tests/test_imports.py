@@ -36,7 +36,7 @@ ASIDE = {
     "kernels": (set(), {"index", "device", "coded", "codes"}),
     "threads": ({"errors", "kernels"}, set().union(*LAYERS)),
 }
-KERNEL_LIBRARIES = {"numba", "numpy"}
+KERNEL_LIBRARIES = {"llvmlite", "numba", "numpy"}  # llvmlite is how numba is extended
 
 
 def part(module: str) -> str:
