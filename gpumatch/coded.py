@@ -134,7 +134,9 @@ class EventEncoder:
         """Codes by dictionary index; the last entry serves index -1, a missing value."""
         keys = self._string_keys(strings)
         codes = np.full(len(keys) + 1, kernels.MISSING, np.int32)
-        kernels.encode_keys(read_only(np.full(len(keys), at, np.int32)), keys, 0, len(keys), *self._book.search(), codes)
+        kernels.encode_keys(
+            read_only(np.full(len(keys), at, np.int32)), keys, 0, len(keys), *self._book.search(), codes
+        )
         return codes
 
     def _encode_column(self, at: int, values: Array | Strings, table: Array | None) -> Array:
@@ -146,29 +148,22 @@ class EventEncoder:
         return codes
 
     def _encode_columns(self, start: int, stop: int) -> CodedEvents:
-        attribute, codes, list_ptrs, list_bases = [], [], [], []
-        presences = []
+        rows = _RowMaker(stop - start)
+        presences: list[tuple[int, Array]] = []
         for at, whole, table in self._columns:
             column = whole.slice(start, stop)
+            codes = self._encode_column(at, column.values, table)
             if column.offsets is not None:
-                list_bases.append(sum(map(len, list_ptrs)))
-                list_ptrs.append(column.offsets)
                 present = np.zeros(stop - start, np.int32)
                 if column.valid is not None:
                     present[~column.valid] = kernels.MISSING
                 presences.append((int(self._attributes.presence[at]), present))
-            else:
-                list_bases.append(-1)
-            code = self._encode_column(at, column.values, table)
-            if column.offsets is None and column.valid is not None:
-                code[~column.valid] = kernels.MISSING
-            attribute.append(at)
-            codes.append(code)
-        for at, present in presences:
-            attribute.append(at)
-            codes.append(present)
-            list_bases.append(-1)
-        return _to_rows(stop - start, attribute, codes, list_ptrs, list_bases)
+            elif column.valid is not None:
+                codes[~column.valid] = kernels.MISSING
+            rows.add(at, codes, column.offsets)
+        for at, present in presences:  # numbered behind all attributes, so entries stay in order
+            rows.add(at, present, None)
+        return rows.finish()
 
     def _encode_sparse(self, events: Sparse, start: int, stop: int) -> CodedEvents:
         first, last = int(events.offsets[start]), int(events.offsets[stop])
@@ -176,8 +171,8 @@ class EventEncoder:
         attribute = read_only(events.attribute[first:last])
         code = np.empty(last - first, np.int32)
         values = events.values
-        if self._keys is not None:
-            assert isinstance(values, Strings)
+        if isinstance(values, Strings):
+            assert self._keys is not None
             keys = self._keys[values.indices[first:last]]
             kernels.encode_keys(attribute, keys, 0, len(code), *self._book.search(), code)
         else:
@@ -187,18 +182,40 @@ class EventEncoder:
         return _with_presence(ptr, attribute, code, self._attributes)
 
 
-def _to_rows(
-    count: int, attribute: list[int], codes: list[Array], list_ptrs: list[Array], list_bases: list[int]
-) -> CodedEvents:
-    base = pointers(np.array([len(code) for code in codes], np.int64))
-    flat = np.concatenate(codes) if codes else np.zeros(0, np.int32)
-    list_ptr = np.concatenate(list_ptrs) if list_ptrs else np.zeros(0, np.int64)
-    ptr = np.empty(count + 1, np.int64)
-    out_attribute, out_code = np.empty(len(flat), np.int32), np.empty(len(flat), np.int32)
-    entries = kernels.columns_to_rows(
-        np.array(attribute, np.int32), flat, base, list_ptr, np.array(list_bases, np.int64), ptr, out_attribute, out_code
-    )
-    return CodedEvents(ptr, out_attribute[:entries], out_code[:entries])
+class _RowMaker:
+    """Collects columns of codes and turns them into rows."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._attribute: list[int] = []
+        self._codes: list[Array] = []
+        self._list_ptrs: list[Array] = [np.zeros(0, np.int64)]
+        self._list_base: list[int] = []
+
+    def add(self, attribute: int, codes: Array, offsets: Array | None) -> None:
+        """A column of one code per event, or of lists that the offsets delimit."""
+        self._attribute.append(attribute)
+        self._codes.append(codes)
+        self._list_base.append(-1 if offsets is None else sum(len(ptr) for ptr in self._list_ptrs))
+        if offsets is not None:
+            self._list_ptrs.append(offsets)
+
+    def finish(self) -> CodedEvents:
+        base = pointers(np.array([len(codes) for codes in self._codes], np.int64))
+        flat = np.concatenate([*self._codes, np.zeros(0, np.int32)])
+        ptr = np.empty(self._count + 1, np.int64)
+        attribute, code = np.empty(len(flat), np.int32), np.empty(len(flat), np.int32)
+        entries = kernels.columns_to_rows(
+            np.array(self._attribute, np.int32),
+            flat,
+            base,
+            np.concatenate(self._list_ptrs),
+            np.array(self._list_base, np.int64),
+            ptr,
+            attribute,
+            code,
+        )
+        return CodedEvents(ptr, attribute[:entries], code[:entries])
 
 
 def _with_presence(ptr: Array, attribute: Array, code: Array, attributes: Attributes) -> CodedEvents:

@@ -127,7 +127,7 @@ def encode_keys(book: Codebook, owner: Array, keys: Array) -> Array:
 
 
 def freeze(part: Any) -> None:
-    """Make a dataclass's arrays read-only: nothing changes by accident, and saved and fresh ones share compiled code."""
+    """Make arrays read-only: nothing changes by accident, and saved and fresh ones share compiled code."""
     for one in fields(part):
         value = getattr(part, one.name)
         if isinstance(value, np.ndarray):

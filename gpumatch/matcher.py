@@ -66,7 +66,9 @@ class Snapshot:
     @cached_property
     def numbers(self) -> list[Array | None]:
         """For segments with dead rows: the live number of each row within its segment, -1 if it is gone."""
-        return [None if dead is None else np.where(dead, -1, np.cumsum(~dead) - 1).astype(np.int32) for dead in self.dead]
+        return [
+            None if dead is None else np.where(dead, -1, np.cumsum(~dead) - 1).astype(np.int32) for dead in self.dead
+        ]
 
     def find(self, name: int | str) -> tuple[int, int] | None:
         """Segment and row of a live id."""
@@ -133,7 +135,7 @@ class Matcher:
         return self._add_expressions(_column_ids(found[id]), texts, on_error)
 
     def add_ranges(self, ids: Any, ranges: Mapping[str, tuple[Any, Any]], closed: str = "both") -> None:
-        """Add many conjunctions of ranges from arrays: ``{"px": (low, high), …}``, NaN, None or NaT for an open side."""
+        """Add conjunctions of ranges from arrays: ``{"px": (low, high), …}``; NaN, None or NaT leaves a side open."""
         names = id_array(ids)
         block = range_block(self._attributes, len(names), ranges, closed)
         with self._lock:
@@ -141,7 +143,7 @@ class Matcher:
             self._append(Source(names, None, block))
 
     def add_predicates(self, table: Any, on_error: OnError = "raise") -> list[Rejected]:
-        """Add from a table of predicates with columns id, attribute, op, and value or values; those of an id are ANDed."""
+        """Add from a table with a predicate a row: id, attribute, op, and value or values; those of an id are ANDed."""
         names, texts, block, errors = predicate_block(self._attributes, _arrow_table(table, []))
         return self._add_block(id_array(names), texts, block, errors, on_error)
 
@@ -181,14 +183,16 @@ class Matcher:
             raise errors[min(errors)]
 
     def _duplicates(self, names: Any) -> dict[int, GpumatchError]:
-        """The error of each id that is there already, occurs twice, or is of another type than the ids that are there."""
+        """The error of each id that is there already, occurs twice, or is of another type than those there."""
         if len(names) == 0:
             return {}
         held = self._id_type()
         if held is not None and held != names.type:
             kinds = {True: "strings", False: "integers"}
             mine, others = kinds[names.type != pa.int64()], kinds[held != pa.int64()]
-            error = IdError(f"ids are all strings or all integers: the new ones are {mine}, those added before {others}")
+            error = IdError(
+                f"ids are all strings or all integers: the new ones are {mine}, those added before {others}"
+            )
             return dict.fromkeys(range(len(names)), error)
         errors: dict[int, GpumatchError] = {}
         if self._snapshot.segments or self._tail.length or pc.count_distinct(names).as_py() < len(names):
@@ -298,7 +302,7 @@ class Matcher:
         return self.match([event]).ids(0)
 
     def match_iter(self, events: Any) -> Iterator[Matches]:
-        """Results of consecutive slices of the events, in their order: for results that memory does not hold at once."""
+        """Results of consecutive slices of the events, in order: for results that memory does not hold at once."""
         snapshot = self._seal()
         batches = events if isinstance(events, pa.RecordBatchReader) else [events]
         for data in batches:
@@ -375,15 +379,11 @@ class Matcher:
         snapshot = self._seal()
         asked = "auto" if self._requested is None else self._requested.to_dict()
         meta = {"schema": self.schema.to_dict(), "index": asked}
-        parts = [
-            segment.stored(dead) for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)
-        ]
+        parts = [segment.stored(dead) for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)]
         storage.write(path, meta, parts)
 
 
-def load(
-    path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: bool = True
-) -> Matcher:
+def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: bool = True) -> Matcher:
     """A matcher from a saved index, detached from its directory: changes stay in memory.
 
     ``mmap`` maps the arrays instead of reading them; ``verify=False`` skips the checksums, which read every file once.

@@ -206,7 +206,8 @@ class BlockBuilder:
 
     def _program_arrays(self, first: int) -> tuple[Array, Array, list[Literals]]:
         """Programs point to predicates that follow those of the clauses."""
-        ends, numbers, leaves = [0], [], []
+        ends, numbers = [0], []
+        leaves: list[Literals] = []
         for items in self._programs:
             for item in items:
                 if isinstance(item, Literals):
@@ -223,13 +224,9 @@ EMPTY = (0, -1)  # a RANGE that holds no key, whatever the type
 
 def never(kind: Array, lo: Array, hi: Array, is_string: bool) -> Array:
     """Which predicates nothing satisfies. Cuts of strings do not sort yet; an empty range of them is EMPTY."""
-    if is_string:
-        dead = (lo == EMPTY[0]) & (hi == EMPTY[1])
-    else:
-        dead = lo > hi
-    dead &= kind == RANGE
-    dead |= ((kind == SET) | (kind == ANY)) & (lo >= hi)
-    return dead
+    empty: Array = (lo == EMPTY[0]) & (hi == EMPTY[1]) if is_string else lo > hi
+    no_ranges: Array = ((kind == SET) | (kind == ANY)) & (lo >= hi)
+    return (empty & (kind == RANGE)) | no_ranges
 
 
 def move_cuts(cuts: Array, numbers: Array) -> Array:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as untyped_intrinsic
+
+intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = untyped_intrinsic
 
 
 @intrinsic

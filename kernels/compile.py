@@ -12,25 +12,25 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import numba
 import numba.core.config
 
-F = TypeVar("F", bound=Callable[..., Any])
+Kernel: TypeAlias = Callable[..., Any]
 
 
-def scalar(function: F) -> F:
+def scalar(function: Kernel) -> Kernel:
     """A small body that drivers call; compiled into them, never cached alone."""
-    compiled: F = numba.njit(nogil=True)(function)
+    compiled: Kernel = numba.njit(nogil=True)(function)
     return compiled
 
 
-def driver(function: F) -> F:
+def driver(function: Kernel) -> Kernel:
     """An entry point called from Python: releases the GIL and keeps its machine code on disk."""
     with _cache_folder():
         try:
-            compiled: F = numba.njit(nogil=True, cache=True)(function)
+            compiled: Kernel = numba.njit(nogil=True, cache=True)(function)
         except RuntimeError:  # no place to cache in, such as a read-only file system
             compiled = numba.njit(nogil=True)(function)
     return compiled

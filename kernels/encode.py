@@ -60,7 +60,9 @@ def rank(key, attribute, guide, cuts, buckets):
             return np.int64(0)
         return np.int64(buckets[first_bucket + min(key - guide[g + 4], guide[g + 3] - 1) + 1])
     low = np.int64(guide[g + 4]).view(np.float64)
-    b = first_bucket + bucket_of(key_number(key, flags & FLOAT), low, np.int64(guide[g + 5]).view(np.float64), guide[g + 3])
+    b = first_bucket + bucket_of(
+        key_number(key, flags & FLOAT), low, np.int64(guide[g + 5]).view(np.float64), guide[g + 3]
+    )
     lo = np.int64(buckets[b])
     hi = np.int64(buckets[b + 1])
     first = guide[g]
@@ -222,16 +224,14 @@ def add_presence(ptr, attribute, code, multi, presence, out_ptr, out_attribute, 
 
 @driver
 def search_strings(data, offsets, pool_data, pool_offsets, out):
-    """Keys of strings in a sorted pool: ``2r`` for the pool's string ``r``, ``2r + 1`` for the gap above it, -1 below all."""
+    """Keys of strings in a sorted pool: ``2r`` for its string ``r``, ``2r + 1`` for the gap above, -1 below all."""
     for i in range(offsets.size - 1):
         lo = 0
         hi = pool_offsets.size - 1
         equal = False
         while lo < hi and not equal:
             mid = (lo + hi) >> 1
-            order = compare_bytes(
-                data, offsets[i], offsets[i + 1], pool_data, pool_offsets[mid], pool_offsets[mid + 1]
-            )
+            order = compare_bytes(data, offsets[i], offsets[i + 1], pool_data, pool_offsets[mid], pool_offsets[mid + 1])
             if order == 0:
                 equal = True
                 lo = mid

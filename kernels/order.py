@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpumatch.kernels.compile import driver
 from gpumatch.kernels.predicates import ANY, NONE, NULL, RANGE
 

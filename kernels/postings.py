@@ -1,7 +1,7 @@
 """Postings by (attribute, level, block), and the matching of events through them.
 
-The codes of an attribute, cut to cells, are the leaves of a binary tree in heap order. A clause hangs on the blocks that
-its access predicate covers; an event visits one block per level. A posting is 16 bytes: the clause and two of its
+The codes of an attribute, cut to cells, are the leaves of a binary tree in heap order. A clause hangs on the blocks
+that its access predicate covers; an event visits one block per level. A posting is 16 bytes: the clause and two of its
 predicates, rounded outward to 16 bits, so that most candidates end without a look at the clause itself.
 """
 
@@ -27,7 +27,7 @@ BLOCKS = 2048  # more blocks than one access predicate can have: MANY ranges of 
 
 @scalar
 def cut_blocks(first, last, levels, base, nodes, n):
-    """Nodes of the dyadic blocks that cover cells ``first..last``; returns their number and whether they cover no more."""
+    """Nodes of the dyadic blocks that cover cells ``first..last``: their number, and whether they cover no more."""
     shift = 0
     while ((last - first + 1) >> (shift + 1 + SPREAD)) > 0:
         shift += 1
@@ -104,7 +104,12 @@ def filter_fields(p, predicates, cell_shift):
         first, last = range_lo[lo[p]], range_hi[hi[p] - 1]
     shift = cell_shift[attribute[p]]
     first >>= shift
-    return np.uint64(attribute[p]), np.uint64(first), np.uint64((last >> shift) - first), kind[p] == RANGE and shift == 0
+    return (
+        np.uint64(attribute[p]),
+        np.uint64(first),
+        np.uint64((last >> shift) - first),
+        kind[p] == RANGE and shift == 0,
+    )
 
 
 @scalar
@@ -252,9 +257,7 @@ def match_postings(events, start, stop, n_rows, attributes, directory, postings,
                 if not clause_holds(c, row, event, clause_ptr, predicates):
                     continue
                 g = clause_program[c]
-                if g >= 0 and not program_holds(
-                    g, row, event, predicates, program_ptr, program_item, presence, stack
-                ):
+                if g >= 0 and not program_holds(g, row, event, predicates, program_ptr, program_item, presence, stack):
                     continue
             out[last] = clause_row[c]
             last += 1

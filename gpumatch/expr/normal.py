@@ -105,11 +105,11 @@ class _Splitter:
     def leaf(self, predicate: Predicate, at: int) -> _Node:
         name, negated = predicate.attribute, predicate.negated
         if predicate.op == "null":
-            forms = [Form(((Presence(name, present),),)) for present in (negated, not negated)]
-            return _Node(at, at + 1, *forms)
+            true, false = (Form(((Presence(name, present),),)) for present in (negated, not negated))
+            return _Node(at, at + 1, true, false)
         if self.is_multi(name):
-            forms = [Form(((Elements(name, at, flag),),)) for flag in (negated, not negated)]
-            return _Node(at, at + 1, *forms)
+            true, false = (Form(((Elements(name, at, flag),),)) for flag in (negated, not negated))
+            return _Node(at, at + 1, true, false)
         return _folded(at, at + 1, Values(name, _negate(at) if negated else at))
 
     def join(self, kind: Connective, children: Sequence[_Node], stop: int) -> _Node:

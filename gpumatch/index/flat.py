@@ -1,4 +1,4 @@
-"""An index is data: parameters, a few facts, and named arrays. Saving, counting bytes and checking are one loop each."""
+"""An index is data: parameters and named arrays. Saving, counting bytes and checking are one loop each."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Both use one set of arrays. Scan keeps one list per attribute and tests all of it; PSTBloom (thesis, chapter 7) cuts the
 code line into blocks, so that an event meets only clauses whose access predicate it satisfies or nearly does. In place
-of Bloom signatures, which cost a look-up per candidate and leaf, a posting carries two further predicates of the clause.
+of Bloom signatures, which cost a look-up per candidate and leaf, a posting carries two more predicates of the clause.
 """
 
 from __future__ import annotations

@@ -15,9 +15,21 @@ FLOATS = st.sampled_from([0.0, -0.0, 0.1, 0.5, 2.5, 1e300, 5e-324, float("inf"),
     -4, 4, allow_nan=False
 )
 STRINGS = st.sampled_from(["", "a", "ab", "abc", "b", "é", "a\x00", "\ud7ff", "\U0010ffff", "z", "''"])
-DATES = st.dates(dt.date(2023, 12, 30), dt.date(2024, 1, 3)) | st.sampled_from([dt.date(1, 1, 1), dt.date(9999, 12, 31)])
+DATES = st.dates(dt.date(2023, 12, 30), dt.date(2024, 1, 3)) | st.sampled_from(
+    [dt.date(1, 1, 1), dt.date(9999, 12, 31)]
+)
 TIMES = st.datetimes(dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 2))
-TYPES = ("int64", "int8", "float64", "float32", "bool", "string", "date", "timestamp", "timestamp[ns, tz=Europe/Berlin]")
+TYPES = (
+    "int64",
+    "int8",
+    "float64",
+    "float32",
+    "bool",
+    "string",
+    "date",
+    "timestamp",
+    "timestamp[ns, tz=Europe/Berlin]",
+)
 SCALARS = {
     "int64": INTS,
     "int8": st.integers(-128, 127),
@@ -31,14 +43,20 @@ SCALARS = {
 }
 NUMBERS = INTS | FLOATS | st.sampled_from([2**70, -(2**70), 10**400, 2.5])
 CONSTANTS = {
-    **dict.fromkeys(("int64", "int8", "float64", "float32"), NUMBERS.map(lambda x: x + 0.0 if isinstance(x, float) else x)),
+    **dict.fromkeys(
+        ("int64", "int8", "float64", "float32"), NUMBERS.map(lambda x: x + 0.0 if isinstance(x, float) else x)
+    ),
     "bool": st.booleans(),
     "string": STRINGS,
     "date": DATES,
-    "timestamp": TIMES.map(lambda t: Timestamp(_nanos(t))) | DATES | st.integers(0, 10**9).map(lambda n: Timestamp(_NEW_YEAR + n)),
+    "timestamp": TIMES.map(lambda t: Timestamp(_nanos(t)))
+    | DATES
+    | st.integers(0, 10**9).map(lambda n: Timestamp(_NEW_YEAR + n)),
     "timestamp[ns, tz=Europe/Berlin]": TIMES.map(lambda t: Timestamp(_nanos(t), True))
     | st.just(Timestamp(_NEW_YEAR + 3600 * 10**9)),
 }
+
+
 def _nanos(time: dt.datetime) -> int:
     return (time - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1) * 1000
 
@@ -47,7 +65,9 @@ def _nanos(time: dt.datetime) -> int:
 def schemas(draw: Any, max_size: int = 5) -> dict[str, str]:
     kinds = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=max_size))
     lists = draw(st.lists(st.integers(0, 3), min_size=len(kinds), max_size=len(kinds)))
-    return {f"a{i}": f"list<{kind}>" if not flag else kind for i, (kind, flag) in enumerate(zip(kinds, lists, strict=True))}
+    return {
+        f"a{i}": f"list<{kind}>" if not flag else kind for i, (kind, flag) in enumerate(zip(kinds, lists, strict=True))
+    }
 
 
 @st.composite
