@@ -278,6 +278,8 @@ class Matcher:
             return self._snapshot
         with self._lock:
             tail, snapshot = self._tail, self._snapshot
+            if not tail.length:  # another thread was faster
+                return snapshot
             segments, dead = list(snapshot.segments), list(snapshot.dead)
             sources, length = list(tail.sources), tail.length
             while segments and len(segments[-1]) <= 2 * length:
@@ -336,7 +338,8 @@ class Matcher:
     # What there is
 
     def __len__(self) -> int:
-        return sum(self._snapshot.live) + self._tail.length
+        with self._lock:  # while the tail is sealed, its subscriptions are in both
+            return sum(self._snapshot.live) + self._tail.length
 
     def __contains__(self, id: object) -> bool:
         if isinstance(id, bool) or not isinstance(id, (str, int, np.integer)):
