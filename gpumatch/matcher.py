@@ -219,11 +219,12 @@ class Matcher:
 
     def remove(self, ids: Iterable[Any]) -> None:
         """Remove subscriptions; an unknown id is an error, and then none is removed."""
-        if isinstance(ids, (str, int)):
+        if isinstance(ids, (str, int, np.integer)):
             raise IdError(f"remove takes a list of ids, found the single id {ids!r}")
         with self._lock:
             snapshot = self._seal()
-            self._snapshot = snapshot.without(self._places(snapshot, list(ids)))
+            names = ids.to_pylist() if isinstance(ids, (pa.Array, pa.ChunkedArray)) else list(ids)
+            self._snapshot = snapshot.without(self._places(snapshot, names))
 
     def replace(self, subscriptions: Mapping[Any, str | Expr]) -> None:
         """Change the expressions of ids that are there; they move to the end of the order."""
@@ -240,8 +241,8 @@ class Matcher:
     @staticmethod
     def _places(snapshot: Snapshot, ids: list[Any]) -> list[tuple[int, int]]:
         places = []
-        for name in dict.fromkeys(ids):
-            place = snapshot.find(name) if not isinstance(name, bool) else None
+        for name in ids:
+            place = None if id_problem(name, name) else snapshot.find(name)
             if place is None:
                 raise IdError(f"there is no subscription with the id {name!r}")
             places.append(place)
