@@ -20,12 +20,11 @@ def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
         for first, last in zip(book.pool_offsets[:-1].tolist(), book.pool_offsets[1:].tolist(), strict=True)
     ]
     strings = attributes.of_kind("string")
-    owner = _range_owner(table)
     lo, hi = _keys(book, strings, table.attribute, table.lo, table.hi)
     ranges = table.kind == RANGE
     never = ranges & (table.lo > table.hi)
     lo[never], hi[never] = EMPTY
-    range_lo, range_hi = _keys(book, strings, owner, table.range_lo, table.range_hi)
+    range_lo, range_hi = _keys(book, strings, table.range_attribute, table.range_lo, table.range_hi)
     return Block(
         table.length,
         table.clause_row,
@@ -35,22 +34,13 @@ def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
         table.kind,
         np.where(ranges, lo, table.lo),
         np.where(ranges, hi, table.hi),
-        owner,
+        table.range_attribute,
         range_lo,
         range_hi,
         table.program_ptr,
         table.program_item,
         pool,
     )
-
-
-def _range_owner(table: Table) -> Array:
-    """The attribute of each range of a set: that of the predicate which holds it."""
-    owner = np.zeros(len(table.range_lo), np.int32)
-    sets = np.flatnonzero((table.kind != RANGE) & (table.hi > table.lo))
-    starts, lengths = table.lo[sets], table.hi[sets] - table.lo[sets]
-    owner[_spans(starts, lengths)] = np.repeat(table.attribute[sets], lengths)
-    return owner
 
 
 def _spans(starts: Array, lengths: Array) -> Array:

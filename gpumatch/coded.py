@@ -13,7 +13,7 @@ from gpumatch.columns import Column, Strings
 from gpumatch.events import EventBatch
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
-from gpumatch.keys import MAX, MIN
+from gpumatch.keys import INF_KEY, MAX, MIN
 from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block, move_cuts
 from gpumatch.sparse import Sparse
 
@@ -30,6 +30,7 @@ class Table:
     kind: Array
     lo: Array
     hi: Array
+    range_attribute: Array
     range_lo: Array
     range_hi: Array
     program_ptr: Array
@@ -59,6 +60,7 @@ def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]
     ranges = block.kind == RANGE
     lo, hi = _sorted_keys(block.lo, block.hi, ranges & is_string[block.attribute], order)
     range_lo, range_hi = _sorted_keys(block.range_lo, block.range_hi, is_string[block.range_attribute], order)
+    lo, hi = _within_infinities(lo, hi, ranges & attributes.of_kind("float")[block.attribute])
     tested = np.flatnonzero(ranges & (lo <= hi))
     owner = np.concatenate([block.attribute[tested], block.range_attribute])
     firsts, lasts = np.concatenate([lo[tested], range_lo]), np.concatenate([hi[tested], range_hi])
@@ -79,11 +81,20 @@ def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]
         block.kind,
         code_lo,
         code_hi,
+        block.range_attribute,
         first_code[count:],
         last_code[count:],
         block.program_ptr,
         block.program_item,
     )
+
+
+def _within_infinities(lo: Array, hi: Array, floats: Array) -> tuple[Array, Array]:
+    """Ranges of floats without ends beyond the infinities, where keys stand for no number."""
+    nothing = floats & (lo > INF_KEY)
+    lo = np.where(nothing, EMPTY[0], np.where(floats & (lo <= ~INF_KEY), MIN, lo))
+    hi = np.where(nothing, EMPTY[1], np.where(floats & (hi >= INF_KEY), MAX, hi))
+    return lo, hi
 
 
 def _sorted_keys(lo: Array, hi: Array, strings: Array, order: Array) -> tuple[Array, Array]:

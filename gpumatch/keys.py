@@ -24,7 +24,7 @@ TOP = MAX + 1  # the cut above every key
 STRING_BOTTOM: Cut = (b"", 0)
 STRING_TOP: Cut = (b"\xff", 0)  # no UTF-8 holds this byte
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-_INF_KEY = 0x7FF0_0000_0000_0000
+INF_KEY = 0x7FF0_0000_0000_0000  # of the float infinity; that of its negative is ~INF_KEY
 
 
 def float_key(value: float) -> int:
@@ -66,7 +66,7 @@ def _around_float(value: int | float, type: AttributeType) -> tuple[int, int]:
     key = float_key(nearest)
     below, above = (key, key + 1) if nearest == value else (key, key) if nearest > value else (key + 1, key + 1)
     # Nothing lies beyond the infinities, so cuts out there are no cuts: they would have no place among numbers.
-    return tuple(MIN if cut <= -_INF_KEY - 1 else TOP if cut > _INF_KEY else cut for cut in (below, above))  # type: ignore[return-value]
+    return tuple(MIN if cut <= ~INF_KEY else TOP if cut > INF_KEY else cut for cut in (below, above))  # type: ignore[return-value]
 
 
 def _around_date(value: dt.date, type: AttributeType) -> tuple[int, int]:

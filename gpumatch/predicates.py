@@ -226,7 +226,8 @@ def never(kind: Array, lo: Array, hi: Array, is_string: bool) -> Array:
     """Which predicates nothing satisfies. Cuts of strings do not sort yet; an empty range of them is EMPTY."""
     empty: Array = (lo == EMPTY[0]) & (hi == EMPTY[1]) if is_string else lo > hi
     no_ranges: Array = ((kind == SET) | (kind == ANY)) & (lo >= hi)
-    return (empty & (kind == RANGE)) | no_ranges
+    never: Array = (empty & (kind == RANGE)) | no_ranges
+    return never
 
 
 def move_cuts(cuts: Array, numbers: Array) -> Array:

@@ -15,10 +15,11 @@ from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate, Shape, Slot, coerce, constant, parse_many
 from gpumatch.expr.normal import Elements, Formula, Presence, Residual, Values, normal_form
 from gpumatch.expr.typing_rules import operands
-from gpumatch.keys import MAX, MIN, Set, combine, complement, predicate_set
+from gpumatch.keys import MAX, MIN, Set, around, combine, complement, predicate_set
 from gpumatch.predicates import ANY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, Literals, op_item
 from gpumatch.schema import AttributeType
 
+_MANY = 16  # rows from which binding whole columns pays
 _INTEGER_TOO_LONG = r"^[+-]?[0-9]{16,}$"  # may lie between two floats
 _WANTED: dict[str, Callable[[int, int], bool]] = {
     "and": lambda count, sets: count == sets,
@@ -130,16 +131,33 @@ class _Binding:
     def _bind_ranges(self, predicate: Predicate) -> tuple[Array, Array] | None:
         """First and last keys as arrays, for what large sets mostly hold: exact numbers, and equal strings."""
         type = self._type(predicate)
-        slots = [value for value in predicate.values if isinstance(value, Slot) and value.kind == "literal"]
-        if type.multi or predicate.op in ("in", "like") or len(slots) < len(predicate.values) or len(self.rows) < 16:
+        slots = [value for value in predicate.values if isinstance(value, Slot)]
+        if type.multi or predicate.op in ("in", "like") or len(slots) < len(predicate.values) or len(self.rows) < _MANY:
             return None
-        columns = [self.columns[slot.index] for slot in slots]
-        if type.kind == "string" and predicate.op == "=":
-            return self._equal_strings(columns[0])
-        points = [number_keys(column, type) for column in columns] if type.kind in ("int", "float") else [None]
+        if type.kind == "string":
+            return self._equal_strings(self.columns[slots[0].index]) if predicate.op == "=" else None
+        points = [self._points(slot, type, predicate.attribute) for slot in slots]
         if any(point is None for point in points):
             return None
         return point_ranges(predicate.op, [point for point in points if point is not None])
+
+    def _points(self, slot: Slot, type: AttributeType, attribute: str) -> Array | None:
+        """Keys of a column of constants that are exact values of the attribute's type; None if one is not."""
+        column = self.columns[slot.index]
+        if type.kind in ("int", "float"):
+            return number_keys(column, type)
+        if type.kind == "bool":
+            return None
+        known: dict[Any, int] = {}
+        try:
+            for value in set(column):
+                below, above = around(coerce(constant(value, slot.kind) if self.raw else value, type, attribute), type)
+                if not isinstance(below, int) or above != below + 1 or above > MAX:
+                    return None
+                known[value] = below
+        except GpumatchError:
+            return None
+        return np.fromiter(map(known.__getitem__, column), np.int64, len(column))
 
     def _equal_strings(self, column: Sequence[str]) -> tuple[Array, Array] | None:
         known: dict[str, int] = {}
@@ -201,6 +219,8 @@ class _Binding:
         """The range of a formula that is a predicate, or an intersection of numeric ones, bound as arrays."""
         if isinstance(formula, int):
             return self._ranges[formula]
+        if formula[0] == "not" and isinstance(formula[1][0], int):
+            return self._flipped(formula[1][0])
         if formula[0] != "and" or self.attributes.schema.types[at].kind == "string":
             return None
         parts = [self._plain_range(at, part) for part in formula[1]]
@@ -208,6 +228,16 @@ class _Binding:
             return None
         pairs = [part for part in parts if part is not None]
         return reduce(np.maximum, [lo for lo, _ in pairs]), reduce(np.minimum, [hi for _, hi in pairs])
+
+    def _flipped(self, number: int) -> tuple[Array, Array] | None:
+        """The range of a negated comparison with one open side, which is a range again."""
+        item, ranges = self.program[number], self._ranges[number]
+        if ranges is None or not isinstance(item, Predicate) or item.op not in ("<", "<=", ">", ">="):
+            return None
+        lo, hi = ranges
+        if (lo > hi).any() or ((lo == MIN) & (hi == MAX)).any():  # at the ends of the keys: rare, and left to sets
+            return None
+        return (hi + 1, np.full(len(hi), MAX)) if item.op in ("<", "<=") else (np.full(len(lo), MIN), lo - 1)
 
     def _row_sets(self, number: int) -> list[Set]:
         if number not in self._sets:

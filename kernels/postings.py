@@ -103,6 +103,8 @@ def filter_fields(p, predicates, cell_shift):
     if kind[p] == SET:
         first, last = range_lo[lo[p]], range_hi[hi[p] - 1]
     shift = cell_shift[attribute[p]]
+    if last < first:  # nothing satisfies it: no cell is so high
+        return np.uint64(attribute[p]), np.uint64(ABSENT - 1), np.uint64(0), True
     first >>= shift
     return (
         np.uint64(attribute[p]),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
@@ -27,10 +28,51 @@ def expected(schema: dict[str, str], wanted: list[gm.Expr], batch: list[dict[str
     return [[at for at, expr in enumerate(wanted) if evaluate(expr, event, typed) is True] for event in batch]
 
 
+@pytest.fixture(params=[1, 16], ids=["by column", "by row"], autouse=True)
+def binding(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Constants are bound column by column where a shape has many rows: here from one row on, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpumatch.subscriptions._MANY", request.param)
+        yield
+
+
 @pytest.mark.parametrize("index", INDEXES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(case=cases())
 def test_index_equals_oracle(index: str, case: tuple[Any, ...]) -> None:
     schema, wanted, batch = case
     matcher = gm.Matcher(schema, index=index)
     matcher.add(dict(enumerate(wanted)))
     assert list(matcher.match(batch)) == expected(schema, wanted, batch), [str(expr) for expr in wanted]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(case=cases())
+def test_text_equals_built(index: str, case: tuple[Any, ...]) -> None:
+    schema, wanted, batch = case
+    matcher = gm.Matcher(schema, index=index)
+    matcher.add({f"s{at}": str(expr) for at, expr in enumerate(wanted)})
+    found = [[int(name[1:]) for name in names] for names in matcher.match(batch)]
+    assert found == expected(schema, wanted, batch), [str(expr) for expr in wanted]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(case=cases(), cut=st.integers(0, 12), gone=st.sets(st.integers(0, 11)))
+def test_merged_segments_equal_oracle(case: tuple[Any, ...], cut: int, gone: set[int]) -> None:
+    """Segments are decoded, joined without the removed rows, and encoded anew."""
+    schema, wanted, batch = case
+    gone = {at for at in gone if at < len(wanted)}
+    matcher = gm.Matcher(schema)
+    everything = dict(enumerate(wanted))
+    matcher.add({at: everything[at] for at in range(min(cut, len(wanted)))})
+    matcher.match(batch)
+    matcher.add({at: everything[at] for at in range(min(cut, len(wanted)), len(wanted))})
+    matcher.remove(gone)
+    right = [[at for at in row if at not in gone] for row in expected(schema, wanted, batch)]
+    assert list(matcher.match(batch)) == right
+    matcher.compact()
+    assert list(matcher.match(batch)) == right
+    matcher.observe(batch)
+    matcher.compact()
+    assert list(matcher.match(batch)) == right
