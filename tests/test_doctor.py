@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumatch import doctor
+from gpumatch import doctor, threads
 from gpumatch.cli import main
 
 
@@ -116,6 +116,7 @@ def test_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_count", None)  # as if nobody had set it
     monkeypatch.setenv("GPUMATCH_NUM_THREADS", "3")
     assert finding("cores").detail.endswith("3 threads in use")
     monkeypatch.setenv("GPUMATCH_NUM_THREADS", "many")
