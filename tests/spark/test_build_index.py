@@ -17,7 +17,7 @@ SCHEMA = {"px": "float64", "sym": "string"}
 
 def test_build_then_match(spark: Any, tmp_path: Path) -> None:
     subscriptions = spark.sql(
-        "SELECT id, concat('px > ', id, ' AND sym = ''A''') AS rule, 'ignored' AS note FROM range(0, 30, 1, 3)"
+        """SELECT id, concat('px > ', id, " AND sym = 'A'") AS rule, 'ignored' AS note FROM range(0, 30, 1, 3)"""
     )
     built = build_index(subscriptions, tmp_path / "index", schema=SCHEMA, where="rule", index="scan")
     assert sorted(built.ids) == list(range(30))

@@ -14,14 +14,15 @@ from gpumatch import demo
 pytestmark = pytest.mark.spark
 
 
-def test_demo(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    demo.run(subscriptions=3_000, events=6_000, out=tmp_path, seed=5)
+def test_demo(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo, "SAMPLE", 500)
+    demo.run(subscriptions=1_000, events=3_000, out=tmp_path, seed=5)
     said = capsys.readouterr().out
     pairs = pq.read_table(tmp_path / "matches.parquet")
     matcher = gm.load(tmp_path / "index")
-    assert len(matcher) == 3_000
+    assert len(matcher) == 1_000
     assert len(pairs) == int(matcher.count(pq.read_table(tmp_path / "bars.parquet")).sum())
     assert f"{len(pairs):,}" in said
-    assert "Spark's own range join on 6,000 of the bars" in said
+    assert "Spark's own range join on 500 of the bars" in said
     assert "the same" in said
     assert spark.range(1).count() == 1  # the demo leaves a session alone that it did not start

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 import gpumatch as gm
-from gpumatch.spark import match_events
+from gpumatch.spark import match_events, worker
+from gpumatch.spark.frames import map_in_arrow
+from gpumatch.spark.ship import ship
 
 pytestmark = pytest.mark.spark
 
@@ -193,6 +195,7 @@ def test_a_matcher_ships_as_it_is_now(spark: Any, frame: Any) -> None:
     matcher = gm.Matcher(SCHEMA)
     matcher.add({"one": "px < 50"})
     first = match_events(frame, matcher, columns=["k"])
+    assert ship(spark, matcher) == ship(spark, matcher)
     matcher.add({"two": "px >= 50"})
     second = match_events(frame, matcher, columns=["k"])
     assert {name for _, name in on_spark(first)} == {"one"}
@@ -208,11 +211,25 @@ def test_the_index_is_not_in_the_closure(frame: Any, path: Path, monkeypatch: py
     assert len(cloudpickle.dumps(sent[0])) < 1000
 
 
+def test_tasks_use_the_threads_that_spark_gives_them(frame: Any, path: Path) -> None:
+    def used(batches: Any) -> Any:
+        from gpumatch.threads import get_num_threads
+
+        for batch in batches:
+            query = worker.Query(batch.schema.names, ["subscription"], integers=False)
+            rows = sum(piece.num_rows for piece in worker.match_folder([batch], path=str(path), query=query))
+            yield pa.RecordBatch.from_pydict({"rows": [rows], "threads": [get_num_threads()]})
+
+    [(rows, threads)] = map_in_arrow(frame, used, "rows long, threads long").collect()
+    assert rows > 400
+    assert threads == 1
+
+
 def test_folder_that_only_executors_read(frame: Any, matcher: gm.Matcher, path: Path) -> None:
     from pyspark.errors import PythonException
 
     assert on_spark(match_events(frame, path, id_type="string")) == in_process(matcher, events())
-    with pytest.raises(PythonException, match=r"index at .* are string, the query is for bigint"):
+    with pytest.raises(PythonException, match=r"index at .* are not of the type bigint"):
         match_events(frame, path, id_type="bigint").toArrow()
     with pytest.raises(PythonException, match="StorageError"):
         match_events(frame, path.parent / "none", id_type="string").toArrow()

@@ -30,7 +30,7 @@ def batch(n: int, **more: Any) -> Any:
 
 def matched(path: str, batch: Any, *names: str) -> list[Any]:
     """The slices that ``match_folder`` makes of one batch; the names are those of the columns to return."""
-    query = worker.Query(batch.schema.names, [*names, "id"], "string")
+    query = worker.Query(batch.schema.names, [*names, "id"], integers=False)
     return list(worker.match_folder([batch], path=path, query=query))
 
 
@@ -60,7 +60,7 @@ def test_wide_events_come_in_smaller_slices(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_no_batches_open_no_index() -> None:
-    assert list(worker.match_folder([], path="/nowhere", query=worker.Query(["x"], ["id"], "string"))) == []
+    assert list(worker.match_folder([], path="/nowhere", query=worker.Query(["x"], ["id"], integers=False))) == []
 
 
 def test_an_index_is_opened_once(tmp_path: Path) -> None:

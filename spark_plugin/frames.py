@@ -1,0 +1,48 @@
+"""What ``match_events`` and ``build_index`` need of DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gpumatch.errors import SchemaError, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def check_frame(frame: object, what: str) -> None:
+    """Only DataFrames of PySpark, classic or Connect."""
+    from pyspark.sql import DataFrame
+
+    if not isinstance(frame, DataFrame):
+        raise TypeError(f"{what} must be a PySpark DataFrame, found {type(frame).__name__}")
+
+
+def select(frame: DataFrame, names: Iterable[str], what: str) -> DataFrame:
+    """The columns of these exact names; each must be there once."""
+    present = frame.columns
+    wanted = list(names)
+    for name in wanted:
+        times = present.count(name)
+        if times == 0:
+            raise SchemaError(f"{what} have no column {name!r}{nearest(name, present)}")
+        if times > 1:
+            raise SchemaError(f"{what} have {times} columns named {name!r}; drop or rename all but one")
+    return frame.select(*("`" + name.replace("`", "``") + "`" for name in wanted))
+
+
+def map_in_arrow(frame: DataFrame, function: Callable[[Any], Iterator[Any]], schema: StructType | str) -> DataFrame:
+    """``mapInArrow``, also without pandas: classic PySpark asks for it there, and then makes no use of it."""
+    try:
+        return frame.mapInArrow(function, schema)
+    except ImportError:
+        functions: Any = import_module("pyspark.sql.pandas.functions")
+        ask = functions.require_minimum_pandas_version
+        functions.require_minimum_pandas_version = lambda: None
+        try:
+            return frame.mapInArrow(function, schema)
+        finally:
+            functions.require_minimum_pandas_version = ask

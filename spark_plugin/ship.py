@@ -1,0 +1,45 @@
+"""Matchers for executors that share no folder with the driver: as an archive that Spark copies and unpacks."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import gpumatch as gm
+from gpumatch.storage import read_manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_shipped: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
+
+
+def ship(session: SparkSession, matcher: gm.Matcher) -> str:
+    """The name under which ``SparkFiles.get`` finds the matcher's folder on every executor.
+
+    An archive, since ``addFile`` takes no local folders unless the master is local. It stays until this process ends,
+    because executors fetch it when their first task comes.
+    """
+    names = _shipped.setdefault(session, {})
+    with tempfile.TemporaryDirectory(prefix="gpumatch-") as saved:
+        matcher.save(saved)
+        key = read_manifest(Path(saved))["checksum"]
+        if key not in names:
+            folder = Path(tempfile.mkdtemp(prefix="gpumatch-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            _archive(Path(saved), folder / "index.zip")
+            session.addArtifacts(f"{folder / 'index.zip'}#{folder.name}", archive=True)
+            names[key] = folder.name
+    return names[key]
+
+
+def _archive(source: Path, target: Path) -> None:
+    """Stored, not deflated: arrays of codes hardly shrink, and time is dearer."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(source.rglob("*")):
+            archive.write(path, path.relative_to(source))
