@@ -20,9 +20,10 @@ def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
         for first, last in zip(book.pool_offsets[:-1].tolist(), book.pool_offsets[1:].tolist(), strict=True)
     ]
     strings = attributes.of_kind("string")
-    lo, hi = _keys(book, strings, table.attribute, table.lo, table.hi)
-    ranges = table.kind == RANGE
-    never = ranges & (table.lo > table.hi)
+    attribute, kind, code_lo, code_hi = table.columns()
+    lo, hi = _keys(book, strings, attribute, code_lo, code_hi)
+    ranges = kind == RANGE
+    never = ranges & (code_lo > code_hi)
     lo[never], hi[never] = EMPTY
     range_lo, range_hi = _keys(book, strings, table.range_attribute, table.range_lo, table.range_hi)
     return Block(
@@ -30,10 +31,10 @@ def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
         table.clause_row,
         table.clause_ptr,
         table.clause_program,
-        table.attribute,
-        table.kind,
-        np.where(ranges, lo, table.lo),
-        np.where(ranges, hi, table.hi),
+        attribute,
+        kind.astype(np.uint8),
+        np.where(ranges, lo, code_lo),
+        np.where(ranges, hi, code_hi),
         table.range_attribute,
         range_lo,
         range_hi,

@@ -20,16 +20,13 @@ from gpumatch.sparse import Sparse
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A block in codes: as in Block, but ``lo``, ``hi`` and the ranges are int32 codes."""
+    """A block in codes: as in Block, but ``lo``, ``hi`` and the ranges are int32 codes, and predicates lie in rows."""
 
     length: int
     clause_row: Array
     clause_ptr: Array
     clause_program: Array
-    attribute: Array
-    kind: Array
-    lo: Array
-    hi: Array
+    predicate: Array  # int32: attribute, kind, lo, hi of one predicate after another
     range_attribute: Array
     range_lo: Array
     range_hi: Array
@@ -38,7 +35,12 @@ class Table:
 
     def predicates(self) -> tuple[Array, ...]:
         """What the matching kernels take."""
-        return self.attribute, self.kind, self.lo, self.hi, self.range_lo, self.range_hi
+        return self.predicate, self.range_lo, self.range_hi
+
+    def columns(self) -> tuple[Array, Array, Array, Array]:
+        """Attribute, kind, lo and hi of all predicates."""
+        attribute, kind, lo, hi = self.predicate.reshape(-1, 4).T
+        return attribute, kind, lo, hi
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,7 @@ def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]
         block.clause_row,
         block.clause_ptr,
         block.clause_program,
-        block.attribute,
-        block.kind,
-        code_lo,
-        code_hi,
+        np.stack([block.attribute, block.kind.astype(np.int32), code_lo, code_hi], axis=1).ravel(),
         block.range_attribute,
         first_code[count:],
         last_code[count:],
@@ -250,7 +249,7 @@ def sort_predicates(attributes: Attributes, book: Codebook, table: Table, sample
         below += np.bincount(ptr[events.attribute] + events.code + 1, minlength=len(below))
     seen = np.cumsum(below)
     seen -= np.repeat(seen[ptr[:-1]], counts + 1)
-    likelihood = np.empty(len(table.attribute))
+    likelihood = np.empty(len(table.predicate) // 4)
     total = sum(map(len, sample))
     order.likelihoods(table.predicates(), counts, seen, ptr, total, likelihood)
-    order.sort_clauses(table.clause_ptr, likelihood, table.attribute, table.kind, table.lo, table.hi)
+    order.sort_clauses(table.clause_ptr, likelihood, table.predicate)

@@ -14,6 +14,9 @@ from gpumatch.keys import key_float
 from gpumatch.predicates import Attributes
 from gpumatch.schema import AttributeType
 
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_FIRST_DAY, _LAST_DAY = dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH
+
 
 def expression_of(attributes: Attributes, book: Codebook, table: Table, row: int) -> Expr:
     """What a row says. An open end of a number shows as the closed one beside it."""
@@ -21,8 +24,9 @@ def expression_of(attributes: Attributes, book: Codebook, table: Table, row: int
     if len(clauses) == 0:
         return Expr((False,))  # a range that nothing lies in
     predicates: list[Predicate] = []
-    for p in range(int(table.clause_ptr[clauses[0]]), int(table.clause_ptr[clauses[0] + 1])):
-        predicates += _tests(attributes, book, int(table.attribute[p]), int(table.lo[p]), int(table.hi[p]))
+    first, last = table.clause_ptr[clauses[0] : clauses[0] + 2].tolist()
+    for attribute, _, lo, hi in table.predicate.reshape(-1, 4)[first:last].tolist():
+        predicates += _tests(attributes, book, attribute, lo, hi)
     if len(predicates) < 2:
         return Expr(tuple(predicates) or (True,))
     return Expr((*predicates, Op("and", len(predicates))))
@@ -36,6 +40,10 @@ def _tests(attributes: Attributes, book: Codebook, attribute: int, lo: int, hi: 
     high = int(cuts[hi]) if hi < len(cuts) else None
     if type.kind == "string":
         return _string_tests(book, name, low, high)
+    if type.kind == "date" and low is not None and low > _LAST_DAY:
+        return [Predicate(name, ">", (dt.date.max,))]  # there is no date above to write as a closed end
+    if type.kind == "date" and high is not None and high - 1 < _FIRST_DAY:
+        return [Predicate(name, "<", (dt.date.min,))]
     first = None if low is None else _value(type, low)
     last = None if high is None else _value(type, high - 1)
     if first is None and last is None:
@@ -67,5 +75,5 @@ def _value(type: AttributeType, key: int) -> Any:
     if type.kind == "timestamp":
         return Timestamp(key * (1 if type.unit == "ns" else 1000), type.zone is not None)
     if type.kind == "date":
-        return dt.date(1970, 1, 1) + dt.timedelta(days=key)
+        return dt.date.fromordinal(_EPOCH + key)
     return bool(key) if type.kind == "bool" else key

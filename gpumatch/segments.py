@@ -69,7 +69,7 @@ class Segment:
     def used(self) -> Array:
         """Which attributes predicates test."""
         used = np.zeros(len(self.attributes), np.bool_)
-        used[self.table.attribute] = True
+        used[self.table.columns()[0]] = True
         return used
 
     @cached_property
@@ -89,7 +89,7 @@ class Segment:
         return {
             "index": self.index.params.kind,
             "clauses": len(self.table.clause_row),
-            "predicates": len(self.table.attribute),
+            "predicates": len(self.table.predicate) // 4,
             "programs": len(self.table.program_ptr) - 1,
             "postings": len(self.index.arrays["records"]) // 2,
             "bytes": held + sum(array.nbytes for array in self.arrays().values()),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gpumatch.kernels.compile import driver
-from gpumatch.kernels.predicates import ANY, NONE, NULL, RANGE
+from gpumatch.kernels.predicates import ANY, HI, KIND, LO, NONE, NULL, RANGE, WIDTH
 
 
 @driver
@@ -12,41 +14,38 @@ def likelihoods(predicates, counts, seen, seen_ptr, seen_total, out):
 
     ``seen[seen_ptr[a] + c]`` is how many observed values of attribute ``a`` have a code below ``c``.
     """
-    attribute, kind, lo, hi, range_lo, range_hi = predicates
-    for p in range(out.size):
-        a = attribute[p]
-        if kind[p] == NULL or kind[p] == NONE:
-            out[p] = 1.0
+    predicate, range_lo, range_hi = predicates
+    for i in range(out.size):
+        p = WIDTH * i
+        a, kind, lo, hi = predicate[p], predicate[p + KIND], predicate[p + LO], predicate[p + HI]
+        if kind == NULL or kind == NONE:
+            out[i] = 1.0
             continue
-        first, last = (p, p + 1) if kind[p] == RANGE else (lo[p], hi[p])
+        first, last = (0, 1) if kind == RANGE else (lo, hi)
         covered = 0.0
-        for i in range(first, last):
-            low, high = (lo[p], hi[p]) if kind[p] == RANGE else (range_lo[i], range_hi[i])
+        for r in range(first, last):
+            low, high = (lo, hi) if kind == RANGE else (range_lo[r], range_hi[r])
             if seen_total > 0:
                 covered += seen[seen_ptr[a] + high + 1] - seen[seen_ptr[a] + low]
             else:
                 covered += high - low + 1
-        out[p] = covered / (seen_total if seen_total > 0 else counts[a])
-        if kind[p] == ANY and seen_total == 0:
-            out[p] = min(1.0, 4 * out[p])  # a list has several values, any of which will do
+        out[i] = covered / (seen_total if seen_total > 0 else counts[a])
+        if kind == ANY and seen_total == 0:
+            out[i] = min(1.0, 4 * out[i])  # a list has several values, any of which will do
 
 
 @driver
-def sort_clauses(clause_ptr, likelihood, attribute, kind, lo, hi):
+def sort_clauses(clause_ptr, likelihood, predicate):
     """Sort the predicates of every clause by likelihood, in place; equal ones keep their order."""
+    held = np.empty(WIDTH, predicate.dtype)
     for c in range(clause_ptr.size - 1):
         for i in range(clause_ptr[c] + 1, clause_ptr[c + 1]):
-            x, a, k, low, high = likelihood[i], attribute[i], kind[i], lo[i], hi[i]
+            x = likelihood[i]
+            held[:] = predicate[WIDTH * i : WIDTH * (i + 1)]
             j = i
             while j > clause_ptr[c] and likelihood[j - 1] > x:
                 likelihood[j] = likelihood[j - 1]
-                attribute[j] = attribute[j - 1]
-                kind[j] = kind[j - 1]
-                lo[j] = lo[j - 1]
-                hi[j] = hi[j - 1]
+                predicate[WIDTH * j : WIDTH * (j + 1)] = predicate[WIDTH * (j - 1) : WIDTH * j]
                 j -= 1
             likelihood[j] = x
-            attribute[j] = a
-            kind[j] = k
-            lo[j] = low
-            hi[j] = high
+            predicate[WIDTH * j : WIDTH * (j + 1)] = held

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import ANY, RANGE, SET, clause_holds, program_holds
+from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
 from gpumatch.kernels.rows import grow, sort_unique
 
 ABSENT = 0xFFFF  # the cell of an attribute that the event lacks: outside every filter
@@ -19,6 +19,7 @@ ANYTHING = 0xFFFF  # the width of a filter that lets everything pass, ABSENT too
 COMPLETE = np.uint64(0x8000_0000)  # mark beside a posting's clause: nothing is left to verify
 CLAUSE = np.uint64(0x7FFF_FFFF)
 U1, U16, U32, U48, LOW16 = np.uint64(1), np.uint64(16), np.uint64(32), np.uint64(48), np.uint64(0xFFFF)
+AHEAD = 16  # candidates by which memory is asked for ahead of its use
 LEVELS = 32  # more levels than a tree of int32 codes has
 SPREAD = 3  # a range is cut into blocks no finer than 1/2**SPREAD of its width, and rounded outward to them
 MANY = 64  # a set of more ranges than this hangs on the blocks of its hull
@@ -52,34 +53,34 @@ def cut_blocks(first, last, levels, base, nodes, n):
 
 @scalar
 def access_blocks(p, predicates, directory, nodes):
-    """Nodes that predicate ``p`` hangs on; returns their number and whether they hold exactly its codes."""
-    attribute, kind, lo, hi, range_lo, range_hi = predicates
+    """Nodes that the predicate at ``p`` hangs on; returns their number and whether they hold exactly its codes."""
+    predicate, range_lo, range_hi = predicates
     node_base, node_levels, node_shift = directory
-    a = attribute[p]
+    a, lo, hi = predicate[p], predicate[p + LO], predicate[p + HI]
     shift = node_shift[a]
-    if kind[p] == RANGE:
-        n, exact = cut_blocks(lo[p] >> shift, hi[p] >> shift, node_levels[a], node_base[a], nodes, 0)
+    if predicate[p + KIND] == RANGE:
+        n, exact = cut_blocks(lo >> shift, hi >> shift, node_levels[a], node_base[a], nodes, 0)
         return n, exact and shift == 0
-    if hi[p] - lo[p] > MANY:
-        first = range_lo[lo[p]] >> shift
-        last = range_hi[hi[p] - 1] >> shift
+    if hi - lo > MANY:
+        first = range_lo[lo] >> shift
+        last = range_hi[hi - 1] >> shift
         n, exact = cut_blocks(first, last, node_levels[a], node_base[a], nodes, 0)
         return n, False
     n = 0
     all_exact = shift == 0
-    for i in range(lo[p], hi[p]):
+    for i in range(lo, hi):
         n, exact = cut_blocks(range_lo[i] >> shift, range_hi[i] >> shift, node_levels[a], node_base[a], nodes, n)
         all_exact = all_exact and exact
     return n, all_exact
 
 
 @driver
-def find_access(clause_ptr, kind, access):
-    """The first predicate of each clause that a posting can hang on, or -1."""
+def find_access(clause_ptr, predicate, access):
+    """The place of the first predicate of each clause that a posting can hang on, or -1."""
     for c in range(access.size):
         access[c] = -1
-        for p in range(clause_ptr[c], clause_ptr[c + 1]):
-            if kind[p] <= ANY:
+        for p in range(WIDTH * clause_ptr[c], WIDTH * clause_ptr[c + 1], WIDTH):
+            if predicate[p + KIND] <= ANY:
                 access[c] = p
                 break
 
@@ -97,21 +98,17 @@ def count_postings(access, predicates, directory, node_count):
 
 @scalar
 def filter_fields(p, predicates, cell_shift):
-    """Predicate ``p`` as a filter over 16-bit cells: attribute, first cell, width, and whether that decides it."""
-    attribute, kind, lo, hi, range_lo, range_hi = predicates
-    first, last = lo[p], hi[p]
-    if kind[p] == SET:
-        first, last = range_lo[lo[p]], range_hi[hi[p] - 1]
-    shift = cell_shift[attribute[p]]
+    """The predicate as a filter over 16-bit cells: attribute, first cell, width, and whether that decides it."""
+    predicate, range_lo, range_hi = predicates
+    a, first, last = np.uint64(predicate[p]), predicate[p + LO], predicate[p + HI]
+    is_range = predicate[p + KIND] == RANGE
+    if not is_range:
+        first, last = range_lo[first], range_hi[last - 1]
+    shift = cell_shift[a]
     if last < first:  # nothing satisfies it: no cell is so high
-        return np.uint64(attribute[p]), np.uint64(ABSENT - 1), np.uint64(0), True
+        return a, np.uint64(ABSENT - 1), np.uint64(0), True
     first >>= shift
-    return (
-        np.uint64(attribute[p]),
-        np.uint64(first),
-        np.uint64((last >> shift) - first),
-        kind[p] == RANGE and shift == 0,
-    )
+    return a, np.uint64(first), np.uint64((last >> shift) - first), is_range and shift == 0
 
 
 @scalar
@@ -120,15 +117,15 @@ def make_record(clause, access, exact, clause_ptr, has_program, predicates, leve
 
     The filters are its most selective predicates; the access predicate is one of them only where it has no tree.
     """
-    attribute, kind = predicates[0], predicates[1]
+    predicate = predicates[0]
     a1 = f1 = a2 = f2 = np.uint64(0)
     w1 = w2 = np.uint64(ANYTHING)
     filters = 0
     undecided = 0
-    for p in range(clause_ptr[clause], clause_ptr[clause + 1]):
-        a = attribute[p]
+    for p in range(WIDTH * clause_ptr[clause], WIDTH * clause_ptr[clause + 1], WIDTH):
+        a = predicate[p]
         decided = p == access and exact
-        fits = kind[p] <= SET and not multi[a] and a < ABSENT and (p != access or levels[a] == 0)
+        fits = predicate[p + KIND] <= SET and not multi[a] and a < ABSENT and (p != access or levels[a] == 0)
         if fits and not decided and filters < 2:
             if filters == 0:
                 a1, f1, w1, decided = filter_fields(p, predicates, cell_shift)
@@ -253,6 +250,9 @@ def match_postings(events, start, stop, n_rows, attributes, directory, postings,
             out = grow(out)
         last = n
         for i in range(k + rest.size):
+            if i + AHEAD < k:
+                prefetch(clause_ptr, np.int64(found[i + AHEAD] & CLAUSE))
+                prefetch(predicates[0], WIDTH * clause_ptr[np.int64(found[i + AHEAD // 2] & CLAUSE)])
             head = found[i] if i < k else np.uint64(rest[i - k])
             c = np.int64(head & CLAUSE)
             if head & COMPLETE == 0:

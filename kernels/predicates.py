@@ -1,10 +1,12 @@
 """Does an event satisfy a clause? Predicates over codes, and programs over predicates in three-valued logic.
 
-An event is spread over a dense row: ``row[a]`` is the code of attribute ``a``, or for a multi-valued one the place of
+A predicate is four numbers side by side: attribute, kind, lo, hi. An event is spread over a dense row: ``row[a]`` is the code of attribute ``a``, or for a multi-valued one the place of
 its first entry, and -1 where the event lacks it.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from gpumatch.kernels.compile import scalar
 
@@ -13,6 +15,9 @@ SET = 1  # the code lies in one of ranges[lo:hi]
 ANY = 2  # one of the values of a multi-valued attribute lies in ranges[lo:hi]
 NONE = 3  # no value does; true of a missing attribute, so that a presence test goes with it
 NULL = 4  # the attribute is missing
+
+WIDTH = 4  # numbers per predicate, at these places
+ATTRIBUTE, KIND, LO, HI = 0, 1, 2, 3
 
 OP_NOT, OP_AND, OP_OR, OP_XOR, OP_XNOR, OP_TRUE, OP_FALSE = 0, 1, 2, 3, 4, 5, 6
 OP_BASE = 8  # a program item below zero is -(1 + op + OP_BASE * arity)
@@ -46,23 +51,24 @@ def any_in_ranges(attribute, entry, entry_last, entry_attribute, entry_code, fir
 
 @scalar
 def predicate_holds(p, row, event, predicates):
+    """Does the predicate at place ``p`` hold?"""
     entry_last, entry_attribute, entry_code = event
-    attribute, kind, lo, hi, range_lo, range_hi = predicates
-    a = attribute[p]
-    if kind[p] == RANGE:
-        return lo[p] <= row[a] <= hi[p]
-    if kind[p] == NULL:
+    predicate, range_lo, range_hi = predicates
+    a, kind, lo, hi = predicate[p], predicate[p + KIND], predicate[p + LO], predicate[p + HI]
+    if kind == RANGE:
+        return lo <= row[a] <= hi
+    if kind == NULL:
         return row[a] < 0
-    if kind[p] == SET:
-        return in_ranges(row[a], lo[p], hi[p], range_lo, range_hi)
-    found = any_in_ranges(a, row[a], entry_last, entry_attribute, entry_code, lo[p], hi[p], range_lo, range_hi)
-    return found == (kind[p] == ANY)
+    if kind == SET:
+        return in_ranges(row[a], lo, hi, range_lo, range_hi)
+    found = any_in_ranges(a, row[a], entry_last, entry_attribute, entry_code, lo, hi, range_lo, range_hi)
+    return found == (kind == ANY)
 
 
 @scalar
 def clause_holds(clause, row, event, clause_ptr, predicates):
     """All predicates of a clause, the most selective first."""
-    for p in range(clause_ptr[clause], clause_ptr[clause + 1]):
+    for p in range(WIDTH * clause_ptr[clause], WIDTH * clause_ptr[clause + 1], WIDTH):
         if not predicate_holds(p, row, event, predicates):
             return False
     return True
@@ -72,16 +78,15 @@ def clause_holds(clause, row, event, clause_ptr, predicates):
 def program_holds(program, row, event, predicates, program_ptr, program_item, presence, stack):
     """Is a postfix program true of the event? Predicates on missing attributes are unknown."""
     top = 0
-    attribute = predicates[0]
-    kind = predicates[1]
+    predicate = predicates[0]
     for i in range(program_ptr[program], program_ptr[program + 1]):
         item = program_item[i]
         if item >= 0:
-            a = attribute[item]
-            if kind[item] != NULL and row[presence[a]] < 0:
+            p = WIDTH * np.int64(item)
+            if predicate[p + KIND] != NULL and row[presence[predicate[p]]] < 0:
                 stack[top] = UNKNOWN
             else:
-                stack[top] = TRUE if predicate_holds(item, row, event, predicates) else FALSE
+                stack[top] = TRUE if predicate_holds(p, row, event, predicates) else FALSE
             top += 1
         else:
             op = (-item - 1) % OP_BASE

@@ -51,13 +51,13 @@ def build(params: IndexParams, attributes: Attributes, book: Codebook, table: Ta
     """The index of a table whose clauses have their most selective predicate first."""
     clauses = len(table.clause_row)
     access = np.empty(clauses, np.int64)
-    kernels.find_access(table.clause_ptr, table.kind, access)
+    kernels.find_access(table.clause_ptr, table.predicate, access)
     hanging = access >= 0
     counts = book.counts()
     depth = _bits(counts)
     levels = np.zeros(len(attributes), np.uint8)
     if isinstance(params, PstBloom):
-        load = np.bincount(table.attribute[access[hanging]], minlength=len(attributes))
+        load = np.bincount(table.predicate[access[hanging]], minlength=len(attributes))
         levels = np.minimum(_bits(load // _PER_LEAF), depth)
     node_base = np.concatenate([np.zeros(1, np.int64), np.cumsum((2 << levels.astype(np.int64)) - 1)])
     directory = (node_base[:-1].copy(), levels, depth - levels)
