@@ -45,6 +45,8 @@ def _tests(attributes: Attributes, book: Codebook, attribute: int, lo: int, hi: 
     if type.kind == "date" and high is not None and high - 1 < _FIRST_DAY:
         return [Predicate(name, "<", (dt.date.min,))]
     first = None if low is None else _value(type, low)
+    if type.kind == "float" and high == 0:
+        high = -1  # the key below that of 0.0 would be that of -0.0, which is 0.0
     last = None if high is None else _value(type, high - 1)
     if first is None and last is None:
         return [Predicate(name, "null", (), True)]

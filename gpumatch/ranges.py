@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpumatch.arrow_in import from_any
-from gpumatch.columns import Strings
+from gpumatch.columns import Column, Strings
 from gpumatch.errors import SchemaError
+from gpumatch.expr.constants import quoted
 from gpumatch.keys import MAX, MIN
 from gpumatch.predicates import EMPTY, Array, Attributes, Block, BlockBuilder
 from gpumatch.schema import AttributeType
 from gpumatch.subscriptions import float_keys
 
 _CLOSED = ("both", "left", "right", "neither")
+# Ends are numbers of either type, which compare by value; the one that the attribute most likely gets is tried first.
+_INT, _FLOAT = AttributeType("int", "int64"), AttributeType("float", "float64")
+_READ_AS = {"int": (_INT, _FLOAT), "float": (_FLOAT, _INT)}
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_FIRST_DAY, _LAST_DAY = dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH
+_LEAST_FLOAT, _MOST_FLOAT = float_keys(np.array([-np.inf, np.inf])).tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The low or the high ends of an attribute's ranges, and which rows have one."""
+
+    values: Array  # int64, float64, or bytes as objects
+    has: Array
 
 
 def range_block(attributes: Attributes, count: int, ranges: Mapping[str, Any], closed: str) -> Block:
     """A side that is NaN, None or NaT is open; with both open the attribute is not constrained."""
     if closed not in _CLOSED:
         raise SchemaError(f"closed is one of {', '.join(_CLOSED)}, found {closed!r}")
+    if not isinstance(ranges, Mapping):
+        raise SchemaError(f"ranges are a dict of attribute -> (low, high), found {type(ranges).__name__}")
     builder = BlockBuilder(attributes.schema)
     columns = [_column(builder, attributes, name, pair, count, closed) for name, pair in ranges.items()]
     present = np.stack([found[1] for found in columns], axis=1) if columns else np.zeros((count, 0), np.bool_)
@@ -54,72 +73,112 @@ def _column(
         raise SchemaError(f"attribute {name!r} is {type}; add_ranges takes attributes with a single value only")
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise SchemaError(f"the ranges of {name!r} are a pair of arrays (low, high), found {pair.__class__.__name__}")
-    low, has_low = _side(name, type, pair[0], count)
-    high, has_high = _side(name, type, pair[1], count)
-    both = has_low & has_high
-    wrong = both & (low > high)
+    low, high = (_ends(name, type, given, count) for given in pair)
+    wrong = low.has & high.has & (low.values > high.values)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise SchemaError(f"the range of {name!r} at position {row} has its low end {low[row]!r} above {high[row]!r}")
+        ends = " above ".join(_shown(type, end.values[row]) for end in (low, high))
+        raise SchemaError(f"the range of {name!r} at position {row} has its low end {ends}")
     low_open, high_open = closed in ("right", "neither"), closed in ("left", "neither")
     if type.kind == "string":
-        lo = _string_cuts(builder, low, has_low, int(low_open))
-        hi = _string_cuts(builder, high, has_high, int(not high_open))
-        empty = both & (low == high) & (low_open or high_open)
+        lo = _string_cuts(builder, low, int(low_open))
+        hi = _string_cuts(builder, high, int(not high_open))
+        empty = low.has & high.has & (low.values == high.values) & (low_open or high_open)
     else:
-        lo = np.where(has_low, _keys(type, low, has_low, low_open, 1), MIN)
-        hi = np.where(has_high, _keys(type, high, has_high, high_open, -1), MAX)
-        empty = lo > hi
-    return at, has_low | has_high, np.where(empty, EMPTY[0], lo), np.where(empty, EMPTY[1], hi)
+        lo, hi, empty = _keys(type, low, low_open, high, high_open)
+    return at, low.has | high.has, np.where(empty, EMPTY[0], lo), np.where(empty, EMPTY[1], hi)
 
 
-def _side(name: str, type: AttributeType, given: Any, count: int) -> tuple[Array, Array]:
-    """One side's values, and which of them are there. Fractions on integer attributes stay floats for now."""
-    if given is None:
-        return _nothing(type, count)
-    try:
-        length = len(given)
-    except TypeError:
-        raise SchemaError(f"the ranges of {name!r} are arrays, found {given!r}") from None
-    if length != count:
-        raise SchemaError(f"the ranges of {name!r} have {length} values, expected one for each of the {count} ids")
-    if type.kind == "int" and isinstance(given, np.ndarray) and given.dtype.kind == "f":
-        floats = given.astype(np.float64, copy=False)
-        return floats, ~np.isnan(floats)
-    column = from_any(name, type, given)
+def _ends(name: str, type: AttributeType, given: Any, count: int) -> _Ends:
+    if given is not None:
+        try:
+            length = len(given)
+        except TypeError:
+            raise SchemaError(f"the ranges of {name!r} are arrays, found {given!r}") from None
+        if length != count:
+            raise SchemaError(f"the ranges of {name!r} have {length} values, expected one for each of the {count} ids")
+    column = None if given is None else _read(name, type, given)
     if column is None:
-        return _nothing(type, count)
+        filler: Any = b"" if type.kind == "string" else 0
+        nothing = np.full(count, filler, object if type.kind == "string" else np.int64)
+        return _Ends(nothing, np.zeros(count, np.bool_))
     values = column.values
     has = np.ones(count, np.bool_) if column.valid is None else column.valid
     if isinstance(values, Strings):
-        texts = np.array([text.encode() for text in values.dictionary.to_pylist()] + [b""], object)
-        return texts[values.indices], has
+        texts = np.array([*(text.encode() for text in values.dictionary.to_pylist()), b""], object)
+        return _Ends(texts[values.indices], has)
     if values.dtype == np.float64:
         has = has & ~np.isnan(values)
-    return values, has
+    outside = has & ((values < _FIRST_DAY) | (values > _LAST_DAY))
+    if type.kind == "date" and outside.any():  # as everywhere in expressions, which explain() makes of ranges
+        row = int(np.argmax(outside))
+        raise SchemaError(f"the range of {name!r} at position {row} ends outside the years 1 to 9999")
+    return _Ends(values, has)
 
 
-def _nothing(type: AttributeType, count: int) -> tuple[Array, Array]:
-    filler: Any = b"" if type.kind == "string" else 0
-    return np.full(count, filler, object if type.kind == "string" else np.int64), np.zeros(count, np.bool_)
+def _read(name: str, type: AttributeType, given: Any) -> Column | None:
+    """The ends as a column. Numbers may be of the other type: fractions on integers, 2**53 + 1 on floats."""
+    problems = []
+    for as_type in _READ_AS.get(type.kind, (type,)):
+        try:
+            return from_any(name, as_type, given)
+        except SchemaError as error:
+            problems.append(error)
+    # What reads events speaks of events; here its numbers are positions in the array.
+    raise SchemaError(str(problems[0]).replace(", but event ", ", but the end at position ")) from problems[0]
 
 
-def _string_cuts(builder: BlockBuilder, texts: Array, has: Array, side: int) -> Array:
-    return np.array([builder.key((text, side)) if ok else MIN for text, ok in zip(texts, has, strict=True)], np.int64)
+def _shown(type: AttributeType, value: Any) -> str:
+    if type.kind == "string":
+        return quoted(value.decode())
+    if type.kind in ("date", "timestamp"):
+        return str(np.datetime64(int(value), "D" if type.kind == "date" else type.unit))
+    return repr(bool(value) if type.kind == "bool" else value.item())
 
 
-def _keys(type: AttributeType, values: Array, has: Array, is_open: bool, inward: int) -> Array:
-    """The outermost keys that belong to ranges with these ends; ``inward`` is 1 for low ends and -1 for high ones."""
+def _string_cuts(builder: BlockBuilder, ends: _Ends, side: int) -> Array:
+    pairs = zip(ends.values, ends.has, strict=True)
+    return np.array([builder.key((text, side)) if has else MIN for text, has in pairs], np.int64)
+
+
+def _keys(type: AttributeType, low: _Ends, low_open: bool, high: _Ends, high_open: bool) -> tuple[Array, Array, Array]:
+    """First and last keys of the ranges, and which ranges hold none."""
+    first, none_above = _least(type, low.values, low_open)
+    past, endless = _least(type, high.values, not high_open)
+    ended = high.has & ~endless
+    none_below = ended & (past == MIN)
+    lo = np.where(low.has, first, MIN)
+    hi = np.where(ended & ~none_below, past - ~none_below, MAX)
+    return lo, hi, (low.has & none_above) | none_below | (lo > hi)
+
+
+def _least(type: AttributeType, values: Array, above: bool) -> tuple[Array, Array]:
+    """The least key of a value that is not below (``above``: that is above) each given one; and where there is none."""
     if type.kind == "float":
-        return float_keys(values.astype(np.float64)) + (inward if is_open else 0)
-    if values.dtype != np.float64:
-        beyond = MAX if inward > 0 else MIN
-        if is_open and (values[has] == beyond).any():
-            raise SchemaError(f"an open end at {beyond} leaves no value in the range")
-        return values + (inward if is_open else 0)
-    whole = np.where(has, values, 0.0)
-    towards = np.ceil(whole) if inward > 0 else np.floor(whole)
-    if is_open:
-        towards = np.floor(whole) + 1 if inward > 0 else np.ceil(whole) - 1
-    keys = np.clip(towards, -(2.0**63), 2.0**63 - 1024).astype(np.int64)
-    return np.where(towards >= 2.0**63, MAX, keys)
+        keys = _float_keys(values, above)
+        return np.where(keys <= _LEAST_FLOAT, MIN, keys), keys > _MOST_FLOAT
+    if values.dtype == np.float64:
+        values = np.where(np.isnan(values), 0.0, values)
+        floor = np.floor(values)
+        beyond, up = values >= 2.0**63, above | (floor < values)
+        # Only whole floats are too large for adding 1 to stay exact, so that is done to integers.
+        keys = np.where(floor < -(2.0**63), MIN, np.where(beyond, 0.0, np.maximum(floor, -(2.0**63))).astype(np.int64))
+        up &= floor >= -(2.0**63)
+        return keys + up, beyond
+    most = 1 if type.kind == "bool" else MAX
+    beyond = (values >= most) if above else np.zeros(len(values), np.bool_)
+    keys = values + (above & ~beyond)
+    return np.where(keys <= 0, MIN, keys) if type.kind == "bool" else keys, beyond
+
+
+def _float_keys(values: Array, above: bool) -> Array:
+    """As ``_least``, of floats; integers need not be floats themselves."""
+    floats = values.astype(np.float64)
+    keys = float_keys(floats)
+    if values.dtype == np.float64:
+        return keys + above
+    rounded_up = floats >= 2.0**63  # more than any int64
+    back = np.where(rounded_up, 0.0, floats).astype(np.int64)
+    rounded_up |= back > values
+    below = ~rounded_up & (back < values)
+    return keys + ((above & ~rounded_up) | below)
