@@ -97,9 +97,8 @@ class BlockBuilder:
     pool: dict[bytes, int] = field(default_factory=dict)
     _clauses: list[tuple[Array, Array, list[Literals]]] = field(default_factory=list)
     _flat: list[tuple[Array, Array, Array, Array, Array]] = field(default_factory=list)
-    _range_attribute: list[int] = field(default_factory=list)
-    _range_lo: list[int] = field(default_factory=list)
-    _range_hi: list[int] = field(default_factory=list)
+    _ranges: list[tuple[Array, Array, Array]] = field(default_factory=list)  # attribute, lo, hi
+    _range_count: int = 0
     _programs: list[list[int | Literals]] = field(default_factory=list)
 
     def key(self, cut: Cut) -> int:
@@ -118,22 +117,35 @@ class BlockBuilder:
     def literals(self, attribute: int, sets: Sequence[Set], list_kind: int | None = None) -> Literals:
         """A predicate per set; those of one range need no ranges of their own, except on list attributes."""
         kind, lo, hi = [], [], []
+        lows: list[int] = []
+        highs: list[int] = []
         for values in sets:
             if list_kind is None and len(values) <= 2:
                 kind.append(RANGE)
                 first, last = self.range_of(values) if values else EMPTY
             else:
                 kind.append(SET if list_kind is None else list_kind)
-                first = len(self._range_lo)
+                first = self._range_count + len(lows)
                 for at in range(0, len(values), 2):
                     low, high = self.range_of(values[at : at + 2])
-                    self._range_attribute.append(attribute)
-                    self._range_lo.append(low)
-                    self._range_hi.append(high)
-                last = len(self._range_lo)
+                    lows.append(low)
+                    highs.append(high)
+                last = self._range_count + len(lows)
             lo.append(first)
             hi.append(last)
+        self._add_ranges(attribute, np.array(lows, np.int64), np.array(highs, np.int64))
         return Literals(attribute, np.array(kind, np.uint8), np.array(lo, np.int64), np.array(hi, np.int64))
+
+    def range_literals(self, attribute: int, lo: Array, hi: Array) -> Literals:
+        """A SET per row of the ranges ``lo[row, i]..hi[row, i]``, which ascend; those that are empty do no harm."""
+        rows, width = lo.shape
+        first = self._range_count + width * np.arange(rows)
+        self._add_ranges(attribute, lo.ravel(), hi.ravel())
+        return Literals(attribute, np.full(rows, SET, np.uint8), first, first + width)
+
+    def _add_ranges(self, attribute: int, lo: Array, hi: Array) -> None:
+        self._ranges.append((np.full(len(lo), attribute, np.int32), lo, hi))
+        self._range_count += len(lo)
 
     def constant(self, attribute: int, kind: int, count: int) -> Literals:
         """The same predicate for so many rows: NULL, or the RANGE of all values."""
@@ -196,9 +208,9 @@ class BlockBuilder:
             _join(kind + [leaf.kind for leaf in leaves], np.uint8),
             _join(lo + [leaf.lo for leaf in leaves], np.int64),
             _join(hi + [leaf.hi for leaf in leaves], np.int64),
-            np.array(self._range_attribute, np.int32),
-            np.array(self._range_lo, np.int64),
-            np.array(self._range_hi, np.int64),
+            _join([ranges[0] for ranges in self._ranges], np.int32),
+            _join([ranges[1] for ranges in self._ranges], np.int64),
+            _join([ranges[2] for ranges in self._ranges], np.int64),
             program_ptr,
             program_item,
             list(self.pool),

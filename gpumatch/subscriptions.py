@@ -15,7 +15,7 @@ from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate, Shape, Slot, coerce, constant, parse_many
 from gpumatch.expr.normal import Elements, Formula, Presence, Residual, Values, normal_form
 from gpumatch.expr.typing_rules import operands
-from gpumatch.keys import MAX, MIN, Set, around, combine, complement, predicate_set
+from gpumatch.keys import INF_KEY, MAX, MIN, Set, around, combine, complement, predicate_set
 from gpumatch.predicates import ANY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, Literals, op_item
 from gpumatch.schema import AttributeType
 
@@ -114,8 +114,9 @@ class _Binding:
         bad: dict[int, GpumatchError] = {}
         for at, item in enumerate(self.program):
             if isinstance(item, Predicate) and item.op != "null":
-                self._ranges[at] = self._bind_ranges(item)
-                if self._ranges[at] is None:
+                ranges = self._points_of(item) if item.op == "in" else self._bind_ranges(item)
+                self._ranges[at] = ranges
+                if ranges is None:
                     self._sets[at] = self._bind_sets(item, bad)
         if bad:
             errors.update((int(self.rows[at]), error) for at, error in bad.items())
@@ -212,13 +213,17 @@ class _Binding:
         ranges = self._plain_range(at, formula)
         if ranges is not None:
             return Literals(at, np.zeros(len(self.rows), np.uint8), *ranges)
+        several = self._several_ranges(at, formula)
+        if several is not None:
+            return self.builder.range_literals(at, *several)
         sets = [self._formula_set(formula, row, at) for row in range(len(self.rows))]
         return self.builder.literals(at, sets)
 
     def _plain_range(self, at: int, formula: Formula) -> tuple[Array, Array] | None:
         """The range of a formula that is a predicate, or an intersection of numeric ones, bound as arrays."""
         if isinstance(formula, int):
-            return self._ranges[formula]
+            ranges = self._ranges[formula]
+            return ranges if ranges is None or ranges[0].ndim == 1 else None
         if formula[0] == "not" and isinstance(formula[1][0], int):
             return self._flipped(formula[1][0])
         if formula[0] != "and" or self.attributes.schema.types[at].kind == "string":
@@ -238,6 +243,47 @@ class _Binding:
         if (lo > hi).any() or ((lo == MIN) & (hi == MAX)).any():  # at the ends of the keys: rare, and left to sets
             return None
         return (hi + 1, np.full(len(hi), MAX)) if item.op in ("<", "<=") else (np.full(len(lo), MIN), lo - 1)
+
+    def _several_ranges(self, at: int, formula: Formula) -> tuple[Array, Array] | None:
+        """The ranges of ``IN``, ``NOT IN``, ``<>`` and ``NOT BETWEEN`` as arrays of a row each, where constants allow."""
+        number = formula if isinstance(formula, int) else formula[1][0] if formula[0] == "not" else None
+        item = self.program[number] if isinstance(number, int) else None
+        ranges = self._ranges[number] if isinstance(number, int) else None
+        if ranges is None or not isinstance(item, Predicate) or item.op not in ("in", "=", "between"):
+            return None
+        lo, hi = ranges
+        if item.op == "in" and number == formula:
+            return lo, hi
+        if (lo > hi).any():
+            return None
+        is_string = self.attributes.schema.types[at].kind == "string"
+        return outside(lo.reshape(len(lo), -1), hi.reshape(len(hi), -1), is_string)
+
+    def _points_of(self, item: Predicate) -> tuple[Array, Array] | None:
+        """The points of ``IN`` as ranges, sorted in every row: arrays of two dimensions."""
+        type = self._type(item)
+        slots = [value for value in item.values if isinstance(value, Slot)]
+        if type.multi or not slots or len(slots) < len(item.values) or len(self.rows) < _MANY:
+            return None
+        if type.kind == "string":
+            return self._string_rows([self.columns[slot.index] for slot in slots])
+        columns = [self._points(slot, type, item.attribute) for slot in slots]
+        if any(column is None for column in columns):
+            return None
+        points = np.sort(np.stack([column for column in columns if column is not None], axis=1), axis=1)
+        return points, points
+
+    def _string_rows(self, columns: Sequence[Sequence[str]]) -> tuple[Array, Array] | None:
+        texts = {text for column in columns for text in column}
+        if any(not isinstance(text, str) or (self.raw and text[0] != "'") for text in texts):
+            return None
+        values = {text: (text[1:-1].replace("''", "'") if self.raw else text).encode() for text in texts}
+        ordered = sorted(texts, key=values.__getitem__)
+        place = {text: at for at, text in enumerate(ordered)}
+        keys = np.array([self.builder.key((values[text], 0)) for text in ordered], np.int64)
+        places = np.stack([np.fromiter(map(place.__getitem__, c), np.int64, len(c)) for c in columns], axis=1)
+        cuts = keys[np.sort(places, axis=1)]
+        return cuts, cuts + 1
 
     def _row_sets(self, number: int) -> list[Set]:
         if number not in self._sets:
@@ -313,6 +359,18 @@ def float_keys(values: Array) -> Array:
     """Keys of an array of floats; NaN has none."""
     bits = (values + 0.0).view(np.int64)
     return bits ^ ((bits >> 63) & MAX)
+
+
+def outside(lo: Array, hi: Array, is_string: bool) -> tuple[Array, Array] | None:
+    """The gaps around ascending ranges, row by row; None where keys end, which is rare and left to sets."""
+    rows = len(lo)
+    if is_string:  # cuts: a range ends where the next gap begins
+        ends = np.full((rows, 1), MIN)
+        return np.concatenate([ends, hi], axis=1), np.concatenate([lo, ends], axis=1)
+    if (lo <= ~INF_KEY).any() or (hi >= INF_KEY).any():
+        return None
+    lows = np.concatenate([np.full((rows, 1), MIN), hi + 1], axis=1)
+    return lows, np.concatenate([lo - 1, np.full((rows, 1), MAX)], axis=1)
 
 
 def point_ranges(op: str, points: Sequence[Array]) -> tuple[Array, Array]:
