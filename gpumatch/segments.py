@@ -161,6 +161,8 @@ def chunks(count: int) -> list[tuple[int, int]]:
 
 def join_sources(attributes: Attributes, sources: Sequence[Source], keeps: Sequence[Array | None]) -> Source:
     """One source of all rows that are to be kept, in order."""
+    if len(sources) == 1 and keeps[0] is None:
+        return sources[0]
     ids, texts = [], []
     for source, keep in zip(sources, keeps, strict=True):
         mask = None if keep is None else pa.array(keep)

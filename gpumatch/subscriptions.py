@@ -245,7 +245,7 @@ class _Binding:
         return (hi + 1, np.full(len(hi), MAX)) if item.op in ("<", "<=") else (np.full(len(lo), MIN), lo - 1)
 
     def _several_ranges(self, at: int, formula: Formula) -> tuple[Array, Array] | None:
-        """The ranges of ``IN``, ``NOT IN``, ``<>`` and ``NOT BETWEEN`` as arrays of a row each, where constants allow."""
+        """The ranges of ``IN``, ``NOT IN``, ``<>`` and ``NOT BETWEEN`` as arrays, where constants allow."""
         number = formula if isinstance(formula, int) else formula[1][0] if formula[0] == "not" else None
         item = self.program[number] if isinstance(number, int) else None
         ranges = self._ranges[number] if isinstance(number, int) else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpumatch.kernels.compile import driver
 from gpumatch.kernels.predicates import ANY, HI, KIND, LO, NONE, NULL, RANGE, WIDTH
 
@@ -37,15 +35,17 @@ def likelihoods(predicates, counts, seen, seen_ptr, seen_total, out):
 @driver
 def sort_clauses(clause_ptr, likelihood, predicate):
     """Sort the predicates of every clause by likelihood, in place; equal ones keep their order."""
-    held = np.empty(WIDTH, predicate.dtype)
     for c in range(clause_ptr.size - 1):
         for i in range(clause_ptr[c] + 1, clause_ptr[c + 1]):
             x = likelihood[i]
-            held[:] = predicate[WIDTH * i : WIDTH * (i + 1)]
+            p = WIDTH * i
+            a, kind, lo, hi = predicate[p], predicate[p + KIND], predicate[p + LO], predicate[p + HI]
             j = i
             while j > clause_ptr[c] and likelihood[j - 1] > x:
                 likelihood[j] = likelihood[j - 1]
-                predicate[WIDTH * j : WIDTH * (j + 1)] = predicate[WIDTH * (j - 1) : WIDTH * j]
+                for k in range(WIDTH * j, WIDTH * (j + 1)):
+                    predicate[k] = predicate[k - WIDTH]
                 j -= 1
             likelihood[j] = x
-            predicate[WIDTH * j : WIDTH * (j + 1)] = held
+            p = WIDTH * j
+            predicate[p], predicate[p + KIND], predicate[p + LO], predicate[p + HI] = a, kind, lo, hi
