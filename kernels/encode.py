@@ -58,7 +58,8 @@ def rank(key, attribute, guide, cuts, buckets):
     if flags & DIRECT:  # a bucket per whole number: no need to look at the cuts
         if key < guide[g + 4]:
             return np.int64(0)
-        return np.int64(buckets[first_bucket + min(key - guide[g + 4], guide[g + 3] - 1) + 1])
+        key = min(key, guide[g + 4] + guide[g + 3] - 1)  # first, so that the difference does not overflow
+        return np.int64(buckets[first_bucket + key - guide[g + 4] + 1])
     low = np.int64(guide[g + 4]).view(np.float64)
     b = first_bucket + bucket_of(
         key_number(key, flags & FLOAT), low, np.int64(guide[g + 5]).view(np.float64), guide[g + 3]
