@@ -468,7 +468,10 @@ def _arrow_table(table: Any, needed: list[str]) -> Any:
                 f"expected an Arrow table, pandas or polars DataFrame or the path of a Parquet file, "
                 f"found {type(table).__name__}"
             )
-        table = pa.table(table)
+        try:
+            table = pa.table(table)
+        except pa.ArrowException as error:
+            raise SchemaError(f"cannot read the table: {error}; a column holds values of one type") from error
     lacking = [name for name in needed if name not in table.column_names]
     if lacking:
         raise SchemaError(f"the table has no column {lacking[0]!r}; it has {', '.join(table.column_names)}")
