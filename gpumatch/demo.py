@@ -51,6 +51,7 @@ def run(subscriptions: int = 200_000, events: int = 500_000, out: str | Path = "
     """Draw alerts and prices, match them, show what came out; the files stay in ``out``."""
     console, folder = Console(), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
+    _remove(folder / "matches.parquet")
     with _step(console, f"Drawing {events:,} daily bars and writing {subscriptions:,} alerts"):
         rng = np.random.default_rng(seed)
         walk = stocks.draw_bars(events, rng)
@@ -68,10 +69,19 @@ def run(subscriptions: int = 200_000, events: int = 500_000, out: str | Path = "
     show_numbers(console, outcome, events, pairs.count_rows())
     if _has_matplotlib():
         with _step(console, "Drawing the picture"):
-            draw(folder / "demo.png", bars, alerts, pairs, rates(outcome, events))
+            peak = walk.values["high"].argmax(axis=1)
+            symbol = str(walk.symbols[np.abs(peak - len(walk.days) / 2).argmin()])  # peaks in the middle of the picture
+            draw(folder / "demo.png", symbol, bars, alerts, pairs, rates(outcome, events))
     else:
         console.print("[yellow]matplotlib is not installed: no picture (pip install 'gpumatch\\[bench]')")
     console.print(f"Written to {folder}/: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+
+
+def _remove(path: Path) -> None:
+    """Spark writes a folder where a single process writes a file."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
 
 
 def _missing_for_spark() -> str | None:
@@ -227,7 +237,7 @@ def show_examples(console: Console, matcher: gm.Matcher, bars: pa.Table, pairs: 
     """A few matches, each with its bar and why the alert rang."""
     count = pairs.count_rows()
     table = Table("alert", "rings because", "bar", title="Some of the matches", title_justify="left", show_lines=True)
-    for row in pairs.take(np.sort(rng.choice(count, min(4, count), replace=False))).to_pylist():
+    for row in pairs.take(np.sort(rng.choice(max(1, count), min(4, count), replace=False))).to_pylist():
         [bar] = bars.slice(row["event"], 1).select(list(stocks.SCHEMA)).to_pylist()
         explained = matcher.explain(bar, row["subscription"])
         reasons = "\n".join(step.predicate for step in explained.steps)
@@ -250,8 +260,8 @@ def show_numbers(console: Console, outcome: Outcome, events: int, pairs: int) ->
         console.print(f"gpumatch does [bold]{ours / join:,.1f} times[/] as many bars per second as Spark's own join")
 
 
-def draw(path: Path, bars: pa.Table, alerts: pa.Table, pairs: Any, rate: dict[str, float]) -> None:
-    """The price of one symbol with the alerts that rang, and the rates beside it if there are two."""
+def draw(path: Path, symbol: str, bars: pa.Table, alerts: pa.Table, pairs: Any, rate: dict[str, float]) -> None:
+    """The price of a symbol with the alerts that rang, and the rates beside it if there are two."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -260,9 +270,7 @@ def draw(path: Path, bars: pa.Table, alerts: pa.Table, pairs: Any, rate: dict[st
     grid = figure.add_gridspec(3, 4 if len(rate) > 1 else 3)
     price = figure.add_subplot(grid[:2, :3])
     count = figure.add_subplot(grid[2, :3], sharex=price)
-    symbol = pairs.head(1)["symbol"][0].as_py()
-    rung = _rung(symbol, alerts, pairs)
-    _draw_price(price, count, bars.filter(pc.field("symbol") == symbol), rung)
+    _draw_price(price, count, bars.filter(pc.field("symbol") == symbol), _rung(symbol, alerts, pairs))
     price.set_title(f"{symbol} and the alerts that rang", loc="left", fontsize=13, fontweight="bold")
     if len(rate) > 1:
         _draw_rates(figure.add_subplot(grid[:, 3]), rate)
@@ -293,7 +301,7 @@ def _draw_price(price: Any, count: Any, bars: pa.Table, rung: pa.Table) -> None:
     below = np.zeros(len(date))
     for kind, marker, colour, label in LOOKS:
         rings = np.bincount(at[kinds == kind], minlength=len(date))
-        count.bar(date, rings, width=2, bottom=below, color=colour, label=label)
+        count.fill_between(date, below, below + rings, step="mid", color=colour, lw=0, label=label)
         below += rings
         if kind:
             days = rings > 0
@@ -303,7 +311,8 @@ def _draw_price(price: Any, count: Any, bars: pa.Table, rung: pa.Table) -> None:
     price.tick_params(labelbottom=False)
     price.set_ylabel("price")
     count.set_ylabel("alerts a day")
-    count.legend(frameon=False, fontsize=9, ncols=3)
+    count.margins(y=0.3)
+    count.legend(frameon=False, fontsize=9, ncols=3, loc="upper center")
 
 
 def _draw_level(price: Any, rung: pa.Table, bound: str, colour: str) -> None:
@@ -311,9 +320,9 @@ def _draw_level(price: Any, rung: pa.Table, bound: str, colour: str) -> None:
     some = rung.filter(pc.field(bound).is_valid())
     if some.num_rows:
         level, text = some[bound][0].as_py(), some["expr"][0].as_py()
-        price.axhline(level, color=colour, lw=0.8, ls="--")
+        price.axhline(level, color=colour, lw=0.8, ls="--", zorder=0)
         style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8, "color": colour}
-        price.annotate(text, (0, level), (6, 4), **style)
+        price.annotate(text, (0.2, level), (0, 4), **style)
 
 
 def _draw_rates(axes: Any, rate: dict[str, float]) -> None:

@@ -32,8 +32,9 @@ def ship(session: SparkSession, matcher: gm.Matcher) -> str:
         if key not in names:
             folder = Path(tempfile.mkdtemp(prefix="gpumatch-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
-            _archive(Path(saved), folder / "index.zip")
-            session.addArtifacts(f"{folder / 'index.zip'}#{folder.name}", archive=True)
+            archive = folder / f"{folder.name}.zip"  # Spark wants every name only once
+            _archive(Path(saved), archive)
+            session.addArtifacts(f"{archive}#{folder.name}", archive=True)
             names[key] = folder.name
     return names[key]
 

@@ -81,8 +81,9 @@ def pairs(matcher: gm.Matcher, batch: Any, output: list[str]) -> Iterator[Any]:
 
 
 def _slice_rows(events: Any) -> int:
-    mean = int(events.nbytes) // max(1, events.num_rows)
-    return max(1, min(SLICE_ROWS, SLICE_BYTES // max(1, mean)))
+    """How many rows of output to make at once, from the mean size of an event."""
+    rows: int = SLICE_BYTES * events.num_rows // max(1, events.nbytes)
+    return max(1, min(SLICE_ROWS, rows))
 
 
 def _task_cpus() -> int:

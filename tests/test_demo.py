@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -94,6 +95,7 @@ def test_runs_in_process_without_java(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(demo, "_has_matplotlib", lambda: False)
+    (tmp_path / "out" / "matches.parquet").mkdir(parents=True)  # as an earlier run on Spark leaves it
     demo.run(subscriptions=2_000, events=3_000, out=tmp_path / "out", seed=3)
     said = capsys.readouterr().out
     assert "matching in this process" in said
@@ -106,3 +108,30 @@ def test_runs_in_process_without_java(
     assert pairs["event"].to_pylist() == expected["event"].to_pylist()
     assert pairs["subscription"].to_pylist() == expected["subscription"].to_pylist()
     assert f"{len(pairs):,}" in said
+
+
+def test_picture(drawn: tuple[stocks.Bars, pa.Table, pa.Table], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gpumatch[bench]'")
+    _, events, alerts = drawn
+    matcher = gm.Matcher(stocks.SCHEMA)
+    matcher.add_table(alerts, id="id", where="expr")
+    found = matcher.match(events).to_arrow()
+    pq.write_table(found.append_column("symbol", events["symbol"].take(found["event"])), tmp_path / "matches.parquet")
+    pairs = ds.dataset(tmp_path / "matches.parquet")
+    symbol = events["symbol"][0].as_py()
+    demo.draw(tmp_path / "two.png", symbol, events, alerts, pairs, {"a": 2.0, "b": 1.0})
+    demo.draw(tmp_path / "one.png", symbol, events, alerts, pairs, {"a": 2.0})
+    two, one = ((tmp_path / name).read_bytes() for name in ("two.png", "one.png"))
+    assert two[:8] == one[:8] == b"\x89PNG\r\n\x1a\n"
+    assert two != one
+
+
+def test_no_match_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = stocks.draw_alerts
+    silent = pa.array(["symbol = 'none'"])
+    monkeypatch.setattr(stocks, "draw_alerts", lambda *given: drawn(*given).set_column(1, "expr", silent))
+    monkeypatch.setattr(demo, "_missing_for_spark", lambda: "No Spark")
+    demo.run(subscriptions=1, events=1, out=tmp_path, seed=0)
+    assert "0 matches, 0.0 per bar, of 1 alerts" in capsys.readouterr().out

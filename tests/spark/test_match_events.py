@@ -198,6 +198,8 @@ def test_a_matcher_ships_as_it_is_now(spark: Any, frame: Any) -> None:
     assert ship(spark, matcher) == ship(spark, matcher)
     matcher.add({"two": "px >= 50"})
     second = match_events(frame, matcher, columns=["k"])
+    archives = [uri.partition("#")[0].rpartition("/")[2] for uri in spark.sparkContext.listArchives]
+    assert len(set(archives)) == len(archives) >= 2  # a cluster refuses the same file name under two paths
     assert {name for _, name in on_spark(first)} == {"one"}
     assert on_spark(second) == in_process(matcher, events())
 
