@@ -26,7 +26,8 @@ from gpumatch.errors import StorageError
 FORMAT = 1
 FEATURES: frozenset[str] = frozenset()  # what an older reader must refuse; this one knows none
 MANIFEST = "manifest.json"
-_OWN_FILE = re.compile(r"[\w.]+-[0-9a-f]{16}\.npy")
+_OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
+_DRAFT = re.compile(r"\.(manifest\.json|s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy)\.[0-9]+\.tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,12 @@ def write(
         entries.append({**facts, "arrays": files})
     manifest = {"format": FORMAT, "features": sorted(FEATURES), **meta, "segments": entries}
     digest = _digest(manifest)
+    _sync_folder(folder)  # the files must be there before what names them is
     _replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())
     _sync_folder(folder)
     named = {entry["file"] for segment in entries for entry in segment["arrays"].values()}
     for stale in folder.iterdir():
-        if _OWN_FILE.fullmatch(stale.name) and stale.name not in named:
+        if _DRAFT.fullmatch(stale.name) or (_OWN_FILE.fullmatch(stale.name) and stale.name not in named):
             stale.unlink(missing_ok=True)
     return digest
 
@@ -64,6 +66,18 @@ def read(path: str | os.PathLike[str], mmap: bool = True, verify: bool = True) -
     """Open an index. ``verify`` reads every file once and compares checksums; sizes are always compared."""
     folder = Path(path)
     manifest = read_manifest(folder)
+    while True:
+        try:
+            return _read_all(folder, manifest, mmap, verify)
+        except FileNotFoundError as error:
+            # Another process may have saved over the index while it was being read.
+            found = read_manifest(folder)
+            if found["checksum"] == manifest["checksum"]:
+                raise StorageError(f"{error.filename!r} is missing; save or copy the index again") from None
+            manifest = found
+
+
+def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: bool) -> Stored:
     segments = []
     for segment in manifest["segments"]:
         arrays = {name: _read_array(folder, entry, mmap, verify) for name, entry in segment["arrays"].items()}
@@ -75,7 +89,7 @@ def read(path: str | os.PathLike[str], mmap: bool = True, verify: bool = True) -
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest, checked: right format, known features, unaltered."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         what = "is not a saved index: it has no manifest.json" if folder.is_dir() else "is not there"
         raise StorageError(f"{str(folder)!r} {what}") from None
@@ -83,19 +97,25 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise StorageError(f"{str(folder)!r} is a file; a saved index is a directory") from None
     except ValueError as error:
         raise StorageError(f"the manifest of {str(folder)!r} is damaged: {error}; save the index again") from None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise StorageError(f"the manifest of {str(folder)!r} is not one of gpumatch; save the index again")
+    if not _is_ours(manifest):
+        raise StorageError(f"the manifest of {str(folder)!r} is not one of gpumatch; name another directory")
     if manifest["format"] > FORMAT:
         raise StorageError(
             f"{str(folder)!r} has format {manifest['format']}, this version reads up to {FORMAT}; upgrade gpumatch"
         )
-    unknown = sorted(set(manifest.get("features", [])) - FEATURES)
+    unknown = sorted(set(map(str, manifest["features"])) - FEATURES)
     if unknown:
         raise StorageError(f"{str(folder)!r} needs {', '.join(unknown)}, which this version lacks; upgrade gpumatch")
-    checksum = manifest.get("checksum")
-    if checksum != _digest({key: value for key, value in manifest.items() if key != "checksum"}):
+    if manifest["checksum"] != _digest({key: value for key, value in manifest.items() if key != "checksum"}):
         raise StorageError(f"the manifest of {str(folder)!r} was altered: its checksum differs; save the index again")
     return manifest
+
+
+def _is_ours(manifest: Any) -> bool:
+    if not isinstance(manifest, dict):
+        return False
+    expected = {"format": int, "features": list, "checksum": str}
+    return all(isinstance(manifest.get(key), kind) for key, kind in expected.items())
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:
@@ -103,17 +123,27 @@ def _digest(manifest: Mapping[str, Any]) -> str:
 
 
 def _target(folder: Path) -> Path:
-    """The folder to save in: new, empty, or one that holds an index already."""
+    """The folder to save in: new, empty, or one that holds an index, whole or damaged, or what a crash left of one."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        others = [name for name in os.listdir(folder) if not _OWN_FILE.fullmatch(name) and name != MANIFEST]
+        names = sorted(os.listdir(folder))
     except (FileExistsError, NotADirectoryError):
         raise StorageError(f"cannot save in {str(folder)!r}: it is a file, expected a directory") from None
-    if others and not (folder / MANIFEST).exists():
+    others = [name for name in names if not (_OWN_FILE.fullmatch(name) or _DRAFT.fullmatch(name))]
+    if MANIFEST in others and (_has_manifest(folder) or len(others) < len(names)):
+        return folder
+    if others:
         raise StorageError(
             f"cannot save in {str(folder)!r}: it holds other files ({others[0]!r}); name a new or empty directory"
         )
     return folder
+
+
+def _has_manifest(folder: Path) -> bool:
+    try:
+        return _is_ours(json.loads((folder / MANIFEST).read_bytes()))
+    except (OSError, ValueError):
+        return False
 
 
 def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
@@ -162,17 +192,18 @@ def _read_array(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: bool
     if not _OWN_FILE.fullmatch(name):
         raise StorageError(f"the manifest of {str(folder)!r} names {name!r}, which is no file of an index")
     path = folder / name
+    size = path.stat().st_size
+    if size != entry["size"]:
+        raise StorageError(f"{str(path)!r} has {size} bytes, expected {entry['size']}; save or copy the index again")
+    if verify and _hash_file(path) != entry["sha256"]:
+        raise StorageError(f"{str(path)!r} was altered: its checksum differs; save or copy the index again")
     try:
-        size = path.stat().st_size
-        if size != entry["size"]:
-            raise StorageError(f"{str(path)!r} has {size} bytes, expected {entry['size']}; save or copy the index again")
-        if verify and _hash_file(path) != entry["sha256"]:
-            raise StorageError(f"{str(path)!r} was altered: its checksum differs; save or copy the index again")
-        array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
-    except FileNotFoundError:
-        raise StorageError(f"{str(path)!r} is missing; save or copy the index again") from None
-    except ValueError as error:
-        raise StorageError(f"{str(path)!r} is not an array: {error}") from None
-    plain: NDArray[Any] = np.asarray(array)
-    plain.flags.writeable = False
-    return plain
+        if mmap:
+            array: NDArray[Any] = np.asarray(npy.open_memmap(path, mode="r"))
+        else:
+            with open(path, "rb") as file:
+                array = npy.read_array(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise StorageError(f"{str(path)!r} is not an array: {error}; save or copy the index again") from None
+    array.flags.writeable = False
+    return array
