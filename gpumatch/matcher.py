@@ -149,7 +149,7 @@ class Matcher:
 
     def _add_expressions(self, ids: list[Any], expressions: list[Any], on_error: OnError) -> list[Rejected]:
         _check_on_error(on_error)
-        bad_ids = _bad_ids(ids)
+        bad_ids = _bad_ids(ids, self._id_type())
         if bad_ids and on_error == "raise":
             raise next(iter(bad_ids.values()))
         rejected = [Rejected.of(ids[at], error) for at, error in bad_ids.items()]
@@ -442,9 +442,11 @@ def _check_on_error(on_error: str) -> None:
         raise SchemaError(f"on_error is 'raise' or 'collect', found {on_error!r}")
 
 
-def _bad_ids(ids: list[Any]) -> dict[int, IdError]:
+def _bad_ids(ids: list[Any], held: Any) -> dict[int, IdError]:
     """The error of each id that is no string or integer, or not of the type of the first good one."""
-    first = next((name for name in ids if not id_problem(name, name)), None)
+    good = [name for name in ids if not id_problem(name, name)]
+    fitting = (name for name in good if held is None or isinstance(name, str) == (held != pa.int64()))
+    first = next(fitting, good[0] if good else None)  # of the type of the ids that are held, if there is one
     problems = ((at, id_problem(name, name if first is None else first)) for at, name in enumerate(ids))
     return {at: IdError(problem) for at, problem in problems if problem}
 
