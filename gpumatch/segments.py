@@ -91,7 +91,7 @@ class Segment:
             "clauses": len(self.table.clause_row),
             "predicates": len(self.table.predicate) // 4,
             "programs": len(self.table.program_ptr) - 1,
-            "postings": len(self.index.arrays["records"]) // 2,
+            "postings": len(self.index.arrays["heads"]),
             "bytes": held + sum(array.nbytes for array in self.arrays().values()),
         }
 

@@ -1,8 +1,9 @@
 """Postings by (attribute, level, block), and the matching of events through them.
 
 The codes of an attribute, cut to cells, are the leaves of a binary tree in heap order. A clause hangs on the blocks
-that its access predicate covers; an event visits one block per level. A posting is 16 bytes: the clause and two of its
-predicates, rounded outward to 16 bits, so that most candidates end without a look at the clause itself.
+that its access predicate covers; an event visits one block per level. A posting is 12 bytes: four
+for one more of the clause's predicates, rounded outward to 8-bit cells, which are read for all postings of a block and
+end most of them; and eight for the clause and a second such predicate, read where the first one held.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
 from gpumatch.kernels.rows import grow, sort_unique
 
-ABSENT = 0xFFFF  # the cell of an attribute that the event lacks: outside every filter
-ANYTHING = 0xFFFF  # the width of a filter that lets everything pass, ABSENT too
+ABSENT = 0xFF  # the cell of an attribute that the event lacks: outside every filter
+ANYTHING = np.uint32(0xFF00_0000)  # a filter that lets everything pass, ABSENT too
+FILTERED = 0xFFFF  # attributes from here on have no room in a filter
 COMPLETE = np.uint64(0x8000_0000)  # mark beside a posting's clause: nothing is left to verify
-CLAUSE = np.uint64(0x7FFF_FFFF)
-U1, U16, U32, U48, LOW16 = np.uint64(1), np.uint64(16), np.uint64(32), np.uint64(48), np.uint64(0xFFFF)
+CLAUSE = 0x7FFF_FFFF
+BELOW = np.uint64(0xFFFF_FFFF)
+U1, U16, U32, LOW16 = np.uint64(1), np.uint64(16), np.uint64(32), np.uint64(0xFFFF)
 AHEAD = 16  # candidates by which memory is asked for ahead of its use
 LEVELS = 32  # more levels than a tree of int32 codes has
 SPREAD = 3  # a range is cut into blocks no finer than 1/2**SPREAD of its width, and rounded outward to them
@@ -97,64 +100,65 @@ def count_postings(access, predicates, directory, node_count):
 
 
 @scalar
-def filter_fields(p, predicates, cell_shift):
-    """The predicate as a filter over 16-bit cells: attribute, first cell, width, and whether that decides it."""
+def make_filter(p, predicates, cell_shift):
+    """The predicate as 32 bits: attribute, first cell, width of its cells; and whether that decides it."""
     predicate, range_lo, range_hi = predicates
-    a, first, last = np.uint64(predicate[p]), predicate[p + LO], predicate[p + HI]
+    a, first, last = predicate[p], predicate[p + LO], predicate[p + HI]
     is_range = predicate[p + KIND] == RANGE
     if not is_range:
         first, last = range_lo[first], range_hi[last - 1]
     shift = cell_shift[a]
     if last < first:  # nothing satisfies it: no cell is so high
-        return a, np.uint64(ABSENT - 1), np.uint64(0), True
+        return np.uint32(a | ((ABSENT - 1) << 16)), True
     first >>= shift
-    return a, np.uint64(first), np.uint64((last >> shift) - first), is_range and shift == 0
+    return np.uint32(a | (first << 16) | (((last >> shift) - first) << 24)), is_range and shift == 0
 
 
 @scalar
-def make_record(clause, access, exact, clause_ptr, has_program, predicates, levels, multi, cell_shift):
-    """The two words of a clause's posting.
+def make_posting(clause, access, exact, clause_ptr, has_program, predicates, levels, multi, cell_shift):
+    """Filter and head of a clause's posting.
 
     The filters are its most selective predicates; the access predicate is one of them only where it has no tree.
     """
     predicate = predicates[0]
-    a1 = f1 = a2 = f2 = np.uint64(0)
-    w1 = w2 = np.uint64(ANYTHING)
+    one = two = ANYTHING
     filters = 0
     undecided = 0
     for p in range(WIDTH * clause_ptr[clause], WIDTH * clause_ptr[clause + 1], WIDTH):
         a = predicate[p]
         decided = p == access and exact
-        fits = predicate[p + KIND] <= SET and not multi[a] and a < ABSENT and (p != access or levels[a] == 0)
+        fits = predicate[p + KIND] <= SET and not multi[a] and a < FILTERED and (p != access or levels[a] == 0)
         if fits and not decided and filters < 2:
+            made, decided = make_filter(p, predicates, cell_shift)
             if filters == 0:
-                a1, f1, w1, decided = filter_fields(p, predicates, cell_shift)
+                one = made
             else:
-                a2, f2, w2, decided = filter_fields(p, predicates, cell_shift)
+                two = made
             filters += 1
         undecided += not decided
-    c = np.uint64(clause)
+    head = np.uint64(clause) | (np.uint64(two) << U32)
     if undecided == 0 and not has_program:
-        c |= COMPLETE
-    return c | (a1 << U32) | (f1 << U48), w1 | (a2 << U16) | (f2 << U32) | (w2 << U48)
+        head |= COMPLETE
+    return one, head
 
 
 @driver
-def fill_postings(access, clause_ptr, clause_program, predicates, directory, multi, cell_shift, node_next, records):
+def fill_postings(access, clause_ptr, clause_program, predicates, directory, multi, cell_shift, node_next, postings):
     """Write the postings; ``node_next`` says where each node's next one goes."""
+    filters, heads = postings
     nodes = np.empty(BLOCKS, np.int64)
     for c in range(access.size):
         p = access[c]
         if p < 0:
             continue
         n, exact = access_blocks(p, predicates, directory, nodes)
-        head, tail = make_record(
+        one, head = make_posting(
             c, p, exact, clause_ptr, clause_program[c] >= 0, predicates, directory[1], multi, cell_shift
         )
         for i in range(n):
             at = node_next[nodes[i]]
-            records[2 * at] = head
-            records[2 * at + 1] = tail
+            filters[at] = one
+            heads[at] = head
             node_next[nodes[i]] = at + 1
 
 
@@ -169,15 +173,17 @@ def spread(events, e, multi, cell_shift, row, cell):
 
 
 @scalar
-def filter_postings(records, first, last, cell, found, k):
-    """Append to ``found[:k]`` the heads of those postings ``first:last`` whose filters the event passes."""
+def passes(filter, cell):
+    """Does the event's cell lie in the filter's? Cells wrap around, so that ABSENT is too far for all but ANYTHING."""
+    return np.uint8(cell[filter & 0xFFFF] - np.uint8(filter >> 16)) <= np.uint8(filter >> 24)
+
+
+@scalar
+def filter_postings(filters, first, last, cell, found, k):
+    """Append to ``found[:k]`` those of the postings ``first:last`` whose first filter the event passes."""
     for q in range(first, last):
-        head = records[2 * q]
-        tail = records[2 * q + 1]
-        found[k] = head
-        x = np.uint16(cell[(head >> U32) & LOW16] - np.uint16(head >> U48))
-        y = np.uint16(cell[(tail >> U16) & LOW16] - np.uint16(tail >> U32))
-        k += (x <= np.uint16(tail)) & (y <= np.uint16(tail >> U48))
+        found[k] = q
+        k += passes(filters[q], cell)
     return k
 
 
@@ -207,16 +213,23 @@ def reach(events, e, directory, node_ptr, firsts, lasts):
 
 
 @scalar
-def collect(runs, firsts, lasts, records, cell, found):
+def collect(runs, firsts, lasts, filters, heads, cell, found):
     """Heads of the postings in these runs whose filters the event passes: the buffer, and their number."""
     k = 0
     for r in range(runs):
-        prefetch(records, 2 * firsts[r])
+        prefetch(filters, firsts[r])
     for r in range(runs):
         while found.size - k < lasts[r] - firsts[r]:
             found = grow(found)
-        k = filter_postings(records, firsts[r], lasts[r], cell, found, k)
-    return found, k
+        k = filter_postings(filters, firsts[r], lasts[r], cell, found, k)
+    kept = 0
+    for i in range(k):
+        if i + AHEAD < k:
+            prefetch(heads, found[i + AHEAD])
+        head = heads[found[i]]
+        found[kept] = np.int64(head & BELOW)
+        kept += passes(np.uint32(head >> U32), cell)
+    return found, kept
 
 
 @driver
@@ -226,13 +239,13 @@ def match_postings(events, start, stop, n_rows, attributes, directory, postings,
     multi, presence, cell_shift = attributes
     clause_row, clause_ptr, clause_program = clauses
     program_ptr, program_item, depth = programs
-    node_ptr, records = postings
+    node_ptr, filters, heads = postings
     row = np.full(multi.size, -1, np.int32)
-    cell = np.full(multi.size, ABSENT, np.uint16)
+    cell = np.full(multi.size, ABSENT, np.uint8)
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     stack = np.empty(depth + 1, np.uint8)
-    found = np.empty(1024, np.uint64)
+    found = np.empty(1024, np.int64)
     firsts = np.empty(1024, np.int64)
     lasts = np.empty(1024, np.int64)
     offsets = np.zeros(stop - start + 1, np.int64)
@@ -245,17 +258,17 @@ def match_postings(events, start, stop, n_rows, attributes, directory, postings,
             firsts = grow(firsts)
             lasts = grow(lasts)
         runs = reach(events, e, directory, node_ptr, firsts, lasts)
-        found, k = collect(runs, firsts, lasts, records, cell, found)
+        found, k = collect(runs, firsts, lasts, filters, heads, cell, found)
         while out.size - n < k + rest.size:
             out = grow(out)
         last = n
         for i in range(k + rest.size):
             if i + AHEAD < k:
-                prefetch(clause_ptr, np.int64(found[i + AHEAD] & CLAUSE))
-                prefetch(predicates[0], WIDTH * clause_ptr[np.int64(found[i + AHEAD // 2] & CLAUSE)])
-            head = found[i] if i < k else np.uint64(rest[i - k])
-            c = np.int64(head & CLAUSE)
-            if head & COMPLETE == 0:
+                prefetch(clause_ptr, found[i + AHEAD] & CLAUSE)
+                prefetch(predicates[0], WIDTH * clause_ptr[found[i + AHEAD // 2] & CLAUSE])
+            head = found[i] if i < k else np.int64(rest[i - k])
+            c = head & CLAUSE
+            if head == c:
                 if not clause_holds(c, row, event, clause_ptr, predicates):
                     continue
                 g = clause_program[c]

@@ -21,7 +21,7 @@ from gpumatch.kernels import postings as kernels
 from gpumatch.predicates import Array, Attributes
 
 _PER_LEAF = 4  # clauses per finest block that the depth of an attribute's tree aims at
-_CELLS = 0xFFFE  # a filter's cells are 0 .. _CELLS - 1: the last uint16 means absent
+_CELLS = 0xFE  # a filter's cells are 0 .. _CELLS - 1: the two above mean never and absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,11 @@ class PstBloom(IndexParams):
 
 
 ARRAYS = {
-    "cell_shift": ArraySpec("uint8", "per attribute: codes are shifted so far to 16-bit cells of filters"),
+    "cell_shift": ArraySpec("uint8", "per attribute: codes are shifted so far to 8-bit cells of filters"),
     "directory": ArraySpec("uint64", "two words per attribute: root node; levels with postings, levels in all, shift"),
     "node_ptr": ArraySpec("int64", "per node: where its postings start"),
-    "records": ArraySpec("uint64", "two words per posting: clause and two filters"),
+    "filters": ArraySpec("uint32", "per posting: a predicate of the clause as attribute, first cell, width"),
+    "heads": ArraySpec("uint64", "per posting: the clause, whether it is decided, and a second such predicate"),
     "rest": ArraySpec("int32", "clauses that no posting can hold: tested on every event"),
 }
 
@@ -66,7 +67,7 @@ def build(params: IndexParams, attributes: Attributes, book: Codebook, table: Ta
     kernels.count_postings(access, predicates, directory, node_ptr)
     np.cumsum(node_ptr, out=node_ptr)
     cell_shift = _bits(-(-counts // _CELLS))
-    records = np.empty(2 * node_ptr[-1], np.uint64)
+    filters, heads = np.empty(node_ptr[-1], np.uint32), np.empty(node_ptr[-1], np.uint64)
     kernels.fill_postings(
         access,
         table.clause_ptr,
@@ -76,12 +77,12 @@ def build(params: IndexParams, attributes: Attributes, book: Codebook, table: Ta
         attributes.multi,
         cell_shift,
         node_ptr[:-1].copy(),
-        records,
+        (filters, heads),
     )
     packed = np.empty(2 * len(attributes), np.uint64)
     kernels.pack_directory(directory, node_ptr, packed)
     rest = np.flatnonzero(~hanging).astype(np.int32)
-    arrays = (cell_shift, packed, node_ptr, records, rest)
+    arrays = (cell_shift, packed, node_ptr, filters, heads, rest)
     return FlatIndex(params, dict(zip(ARRAYS, arrays, strict=True)))
 
 
@@ -112,7 +113,7 @@ def match(
         table.length,
         (attributes.multi, attributes.presence, arrays["cell_shift"]),
         arrays["directory"],
-        (arrays["node_ptr"], arrays["records"]),
+        (arrays["node_ptr"], arrays["filters"], arrays["heads"]),
         arrays["rest"],
         (table.clause_row, table.clause_ptr, table.clause_program),
         table.predicates(),
