@@ -311,7 +311,7 @@ def _draw_price(price: Any, count: Any, bars: pa.Table, rung: pa.Table) -> None:
     price.tick_params(labelbottom=False)
     price.set_ylabel("price")
     count.set_ylabel("alerts a day")
-    count.margins(y=0.3)
+    count.set_ylim(0, 1.3 * max(1, below.max()))
     count.legend(frameon=False, fontsize=9, ncols=3, loc="upper center")
 
 
@@ -322,7 +322,7 @@ def _draw_level(price: Any, rung: pa.Table, bound: str, colour: str) -> None:
         level, text = some[bound][0].as_py(), some["expr"][0].as_py()
         price.axhline(level, color=colour, lw=0.8, ls="--", zorder=0)
         style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8, "color": colour}
-        price.annotate(text, (0.2, level), (0, 4), **style)
+        price.annotate(text, (0.1, level), (0, 4), **style)
 
 
 def _draw_rates(axes: Any, rate: dict[str, float]) -> None:
