@@ -1,0 +1,576 @@
+"""The matcher's public face, against the oracle and a plain dict."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpumatch as gm
+from gpumatch import col
+from gpumatch.expr import evaluate, parse
+from gpumatch.sources import Rejected
+from tests.conformance.strategies import events, expressions
+
+SCHEMA = {"i": "int64", "x": "float64", "s": "string", "tags": "list<string>"}
+TYPED = gm.Schema.of(SCHEMA)
+
+
+def filled(subscriptions: dict[Any, Any], index: str = "auto") -> gm.Matcher:
+    matcher = gm.Matcher(SCHEMA, index=index)
+    matcher.add(subscriptions)
+    return matcher
+
+
+def face(matcher: gm.Matcher) -> tuple[Any, ...]:
+    """All that a user sees: it must not change when a call fails."""
+    batch = [{"i": 1, "x": 1.0, "s": "a", "tags": ["a"]}, {"i": 2}, {}]
+    return len(matcher), matcher.ids.tolist(), list(matcher.match(batch)), str(matcher.plan())
+
+
+# Adding
+
+
+def test_text_and_col_mean_the_same() -> None:
+    matcher = gm.Matcher(SCHEMA)
+    assert matcher.add({"hot": "s = 'NVDA' AND x > 900", "odd": "x < 10 OR i IN (1, 2)"}) == []
+    assert matcher.add({"dsl": (col("x") > 5) & ~col("s").is_in(["X"])}) == []
+    batch = [{"s": "NVDA", "x": 950.0}, {"s": "X", "x": 7.0}, {"s": "Y", "x": 7.0}, {"i": 2}, {"x": 20.0}, {}]
+    assert list(matcher.match(batch)) == [["hot", "dsl"], ["odd"], ["odd", "dsl"], ["odd"], [], []]
+
+
+def test_add_nothing() -> None:
+    matcher = filled({})
+    assert matcher.add({}, on_error="collect") == []
+    assert face(matcher) == (0, [], [[], [], []], face(matcher)[3])
+    assert "no subscriptions" in face(matcher)[3]
+    assert matcher.stats()["subscriptions"] == 0
+    matcher.compact()
+    assert matcher.count([{}]).tolist() == [0]
+    assert len(matcher.match([])) == 0
+
+
+BAD: list[tuple[Any, Any, type[Exception], int | None, str]] = [
+    (9, "i < < 3", gm.ParseError, 4, "expected a constant, found '<'"),
+    (9, "", gm.ParseError, None, "the expression is empty"),
+    (9, "s LIKE '%a'", gm.ParseError, 7, "only prefix patterns"),
+    (9, "ii = 1", gm.SchemaError, None, "unknown attribute 'ii'; did you mean 'i'?"),
+    (9, "i < 'x'", gm.SchemaError, None, "'i' has type int64 and is compared with 'x'; expected a number"),
+    (9, "s = 5", gm.SchemaError, None, "'s' has type string and is compared with 5"),
+    (9, "tags > 5", gm.SchemaError, None, "'tags' has type list<string>"),
+    (9, None, gm.ParseError, None, "an expression is text, found None"),
+    (9, 5, gm.ParseError, None, "an expression is text, found 5"),
+    (9, col("q") == 1, gm.SchemaError, None, "unknown attribute 'q'"),
+    (1, "i = 1", gm.IdError, None, "the id 1 is there already; use replace()"),
+    (2, "i = 1", gm.IdError, None, "the id 2 is there already; use replace()"),
+    ("nine", "i = 1", gm.IdError, None, "ids are all strings or all integers"),
+    (None, "i = 1", gm.IdError, None, "ids are all strings or all integers, found None"),
+    (1.5, "i = 1", gm.IdError, None, "found 1.5"),
+    (False, "i = 1", gm.IdError, None, "found False"),
+    (np.True_, "i = 1", gm.IdError, None, "found np.True_"),
+    (2**63, "i = 1", gm.IdError, None, "the id 9223372036854775808 does not fit into 64 bits"),
+    ((1, 2), "i = 1", gm.IdError, None, "found (1, 2)"),
+]
+
+
+@pytest.mark.parametrize(("name", "expression", "kind", "position", "message"), BAD)
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_all_or_nothing_or_collected(
+    name: Any, expression: Any, kind: type[Exception], position: int | None, message: str, where: int
+) -> None:
+    matcher = filled({1: "i = 1"})
+    matcher.match_one({})
+    matcher.add({2: "i = 2"})  # still in the tail
+    good: list[tuple[Any, Any]] = [(7, "i = 1"), (8, "i = 2")]
+    given = dict([*good[:where], (name, expression), *good[where:]])
+    with pytest.raises(kind) as caught:
+        matcher.add(given)
+    assert message in str(caught.value)
+    assert len(matcher) == 2
+    assert matcher.match_one({"i": 1}) == [1]
+    rejected = matcher.add(given, on_error="collect")
+    assert [one.id for one in rejected] == [name]
+    assert message in rejected[0].message
+    assert position is None or rejected[0].position == position
+    assert list(matcher.match([{"i": 1}, {"i": 2}])) == [[1, 7], [2, 8]]
+    assert matcher.ids.tolist() == [1, 2, 7, 8]
+
+
+def test_a_parse_error_points_at_the_place() -> None:
+    with pytest.raises(gm.ParseError) as caught:
+        filled({"a": "i = 1", "b": "x > 5 AND AND i = 1"})
+    assert caught.value.position == 10
+    line, caret = str(caught.value).splitlines()[-2:]
+    assert line[caret.index("^") :].startswith("AND i")
+
+
+def test_surrogates_are_no_ids() -> None:
+    with pytest.raises(gm.IdError, match="lone surrogate"):
+        filled({"\ud800": "i = 1"})
+
+
+def test_everything_rejected() -> None:
+    matcher = filled({"a": "i = 1"})
+    assert len(matcher.add({1: "i = 1", 2: "i = 2"}, on_error="collect")) == 2
+    assert matcher.ids.tolist() == ["a"]
+
+
+def test_the_first_good_id_says_which_type_is_meant() -> None:
+    matcher = gm.Matcher(SCHEMA)
+    rejected = matcher.add({None: "i = 1", "a": "i = 1", 5: "i = 1", "b": "i = 2"}, on_error="collect")
+    assert [one.id for one in rejected] == [None, 5]
+    assert matcher.ids.tolist() == ["a", "b"]
+
+
+def test_on_error_and_what_is_added_are_checked() -> None:
+    matcher = gm.Matcher(SCHEMA)
+    with pytest.raises(gm.SchemaError, match="'raise' or 'collect', found 'ignore'"):
+        matcher.add({1: "i = 1"}, on_error="ignore")  # type: ignore[arg-type]
+    with pytest.raises(gm.SchemaError, match="a dict of id -> expression, found list"):
+        matcher.add([(1, "i = 1")])  # type: ignore[arg-type]
+    assert len(matcher) == 0
+
+
+IDS = [
+    [1, 2, 3],
+    range(1, 4),
+    (1, np.int8(2), np.uint64(3)),
+    np.array([1, 2, 3], np.uint16),
+    np.array([1, 2, 3], object),
+    pd.Series([1, 2, 3], dtype="Int64"),
+    pd.Index([1, 2, 3]),
+    pl.Series([1, 2, 3]),
+    pa.array([1, 2, 3], pa.int32()),
+    pa.chunked_array([[1, 2], [3]]),
+    ["1", "2", "3"],
+    np.array(["1", "2", "3"]),
+    pd.Series(["1", "2", "3"]),
+    pd.Categorical(["1", "2", "3"]),
+    pl.Series(["1", "2", "3"]),
+    pa.array(["1", "2", "3"], pa.large_string()),
+    pa.array(["1", "2", "3"]).dictionary_encode(),
+]
+
+
+@pytest.mark.parametrize("ids", IDS, ids=lambda ids: f"{type(ids).__module__}.{type(ids).__name__}")
+def test_ids_of_any_library(ids: Any) -> None:
+    matcher = gm.Matcher(SCHEMA)
+    matcher.add_ranges(ids, {"i": ([1, 2, 3], None)})
+    names = [int(one) if str(matcher.ids.dtype) == "int64" else one for one in ("1", "2", "3")]
+    assert matcher.match_one({"i": 2}) == names[:2]
+    assert names[0] in matcher
+    matcher.remove(ids[:2])
+    assert matcher.ids.tolist() == names[2:]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [1, "a"],
+        ["a", 1],
+        [1, None],
+        [1.0, 2.0],
+        [True, False],
+        [1, 2**64],
+        [1, 1],
+        np.array([1.0, 2.0]),
+        np.array([True, False]),
+        np.array([1, 2**63], np.uint64),
+        pa.array([1, None]),
+        pa.array([1.0, 2.0]),
+        pa.nulls(2),
+        [b"a", b"b"],
+    ],
+    ids=repr,
+)
+def test_bad_ids_of_ranges(ids: Any) -> None:
+    matcher = filled({0: "i = 1"})
+    before = face(matcher)
+    with pytest.raises(gm.IdError):
+        matcher.add_ranges(ids, {"i": ([1, 2], None)})
+    assert face(matcher) == before
+
+
+# Tables
+
+
+def tables(path: Path) -> list[Any]:
+    columns = {"id": ["a", "b"], "expr": ["i = 1", "x > 2"], "more": [1, 2]}
+    pq.write_table(pa.table(columns), path / "t.parquet")
+    batch = pa.table(columns).to_batches()[0]
+    return [columns, pa.table(columns), batch, pd.DataFrame(columns), pl.DataFrame(columns), path / "t.parquet"]
+
+
+def test_add_table_from_anything(tmp_path: Path) -> None:
+    for table in [*tables(tmp_path), str(tmp_path / "t.parquet")]:
+        matcher = gm.Matcher(SCHEMA)
+        assert matcher.add_table(table) == []
+        assert list(matcher.match([{"i": 1}, {"x": 3.0, "i": 1}])) == [["a"], ["a", "b"]]
+
+
+def test_columns_of_a_table_by_name() -> None:
+    matcher = gm.Matcher(SCHEMA)
+    matcher.add_table({"key": [5, 6], "rule": ["i = 1", "i = 2"]}, id="key", where="rule")
+    assert matcher.match_one({"i": 2}) == [6]
+    with pytest.raises(gm.SchemaError, match="no column 'expr'; it has key, rule"):
+        matcher.add_table({"key": [5, 6], "rule": ["i = 1", "i = 2"]}, id="key")
+
+
+def test_errors_in_a_table() -> None:
+    matcher = gm.Matcher(SCHEMA)
+    table = {"id": [1, 2, 3, 3, None], "expr": ["i = 1", None, "i = (", "i = 3", "i = 1"]}
+    with pytest.raises(gm.GpumatchError):
+        matcher.add_table(table)
+    assert len(matcher) == 0
+    rejected = matcher.add_table(table, on_error="collect")
+    assert sorted((str(one.id), one.position) for one in rejected if one.id != 3) == [("2", None), ("None", None)]
+    assert Rejected(3, 4, "expected a constant, found '('") in rejected
+    assert matcher.match_one({"i": 1}) == [1]
+
+
+def test_an_id_twice_in_a_table() -> None:
+    matcher = gm.Matcher(SCHEMA)
+    table = {"id": ["a", "b", "a"], "expr": ["i = 1", "i = 1", "i = 2"]}
+    with pytest.raises(gm.IdError, match="'a'"):
+        matcher.add_table(table)
+    assert len(matcher) == 0
+    assert [one.id for one in matcher.add_table(table, on_error="collect")] == ["a"]
+    assert list(matcher.match([{"i": 1}, {"i": 2}])) == [["a", "b"], []]
+
+
+@pytest.mark.parametrize("table", [None, 5, [1, 2], {"id": [1, "a"], "expr": ["i = 1", "i = 2"]}], ids=repr)
+def test_what_is_no_table(table: Any) -> None:
+    with pytest.raises(gm.SchemaError):
+        gm.Matcher(SCHEMA).add_table(table)
+
+
+# Matching
+
+
+def test_events_of_all_kinds() -> None:
+    matcher = filled({k: f"i >= {k}" for k in range(5)})
+    columns = {"i": [0, 2, None, 9], "other": [1, 2, 3, 4]}
+    table = pa.table(columns)
+    expected = [[0], [0, 1, 2], [], [0, 1, 2, 3, 4]]
+    kinds = [[{"i": i} for i in columns["i"]], columns, table, table.to_batches()[0], table.to_reader()]
+    kinds += [pd.DataFrame(columns), pl.DataFrame(columns), gm.EventBatch.of(table, matcher.schema)]
+    kinds += [gm.EventBatch.from_csr([0, 1, 2, 2, 3], [0, 0, 0], [0, 2, 9], ["i"])]
+    for given_events in kinds:
+        assert list(matcher.match(given_events)) == expected
+    readers = [table.to_reader() for _ in range(3)]
+    assert matcher.count(readers[0]).tolist() == [1, 3, 0, 5]
+    assert matcher.any(readers[1]).tolist() == [True, True, False, True]
+    assert [ids for part in matcher.match_iter(readers[2]) for ids in part] == expected
+
+
+def test_match_iter_cuts_large_batches() -> None:
+    matcher = filled({1: "i >= 10000", 2: "i < 100"})
+    values = np.arange(20_000)
+    parts = list(matcher.match_iter({"i": values}))
+    assert len(parts) > 1
+    assert [ids for part in parts for ids in part] == [[2]] * 100 + [[]] * 9900 + [[1]] * 10_000
+    assert matcher.count({"i": values}).sum() == 10_100
+    reader = pa.RecordBatchReader.from_batches(
+        pa.schema({"i": pa.int64()}), (pa.record_batch({"i": values[k : k + 7000]}) for k in range(0, 20_000, 7000))
+    )
+    assert matcher.any(reader).sum() == 10_100
+
+
+def test_one_event_and_none() -> None:
+    matcher = filled({1: "i = 1", 2: "x IS NULL"})
+    assert matcher.match_one({"i": 1}) == [1, 2]
+    assert matcher.match_one({}) == [2]
+    assert matcher.match_one({"unknown": 5, "x": 1.0}) == []
+    assert len(matcher.match([])) == 0
+    assert list(matcher.match_iter([])) == []
+    for given_events in ([], {"i": []}, pa.table({"i": pa.array([], pa.int64())})):
+        assert matcher.count(given_events).tolist() == []
+        assert matcher.any(given_events).tolist() == []
+
+
+@pytest.mark.parametrize("given_events", [[{"i": "x"}], {"i": [1.5]}, [5], 5, {"s": [1]}, {"tags": ["a"]}], ids=repr)
+def test_bad_events(given_events: Any) -> None:
+    matcher = filled({1: "i = 1"})
+    calls: list[Any] = [matcher.match, matcher.count, matcher.any, matcher.observe]
+    for call in [*calls, lambda given: list(matcher.match_iter(given))]:
+        with pytest.raises(gm.SchemaError):
+            call(given_events)
+    assert matcher.match_one({"i": 1}) == [1]
+
+
+def test_rows_are_ascending_and_index_the_ids() -> None:
+    matcher = filled({f"k{k}": f"i >= {k} OR x >= {k} OR s = 'a'" for k in range(200)})
+    matcher.match_one({})
+    matcher.remove([f"k{k}" for k in range(0, 200, 3)])
+    matcher.add({f"l{k}": f"i >= {k}" for k in range(40)})
+    found = matcher.match([{"i": 150, "x": 30.0, "s": "a"}, {"x": 3.0}, {"i": 1, "tags": []}])
+    for event in range(3):
+        rows = found.rows[found.offsets[event] : found.offsets[event + 1]]
+        assert (np.diff(rows) > 0).all()
+        assert matcher.ids[rows].tolist() == found.ids(event)
+    assert found.counts.tolist() == matcher.count([{"i": 150, "x": 30.0, "s": "a"}, {"x": 3.0}, {"i": 1}]).tolist()
+
+
+def test_a_result_keeps_its_snapshot() -> None:
+    matcher = filled({1: "i = 1", 2: "i = 1", 3: "i = 1"})
+    found = matcher.match([{"i": 1}])
+    matcher.remove([1])
+    matcher.replace({2: "i = 2"})
+    matcher.add({0: "i = 1"})
+    matcher.compact()
+    assert found.ids(0) == [1, 2, 3]
+    assert found.to_arrow()["subscription"].to_pylist() == [1, 2, 3]
+    assert matcher.match_one({"i": 1}) == [3, 0]
+
+
+# Changes
+
+
+def test_remove() -> None:
+    matcher = filled({1: "i = 1", 2: "i = 1"})
+    matcher.add({3: "i = 1"})
+    for ids in ([1, 9], [9], ["1"], [1.0], [None], [True], [[1]], [2**70]):
+        with pytest.raises(gm.IdError, match="there is no subscription with the id"):
+            matcher.remove(ids)
+    with pytest.raises(gm.IdError, match="takes a list of ids, found the single id 1"):
+        matcher.remove(1)  # type: ignore[arg-type]
+    assert matcher.ids.tolist() == [1, 2, 3]
+    matcher.remove([])
+    matcher.remove([3, 1, 3])
+    assert matcher.match_one({"i": 1}) == [2]
+    with pytest.raises(gm.IdError):
+        matcher.remove([1])
+    matcher.remove({2: None})
+    assert face(matcher)[:3] == (0, [], [[], [], []])
+    matcher.add({1: "i = 1"})
+    assert matcher.match_one({"i": 1}) == [1]
+
+
+def test_a_string_is_no_list_of_ids() -> None:
+    with pytest.raises(gm.IdError, match="found the single id 'ab'"):
+        filled({"a": "i = 1", "b": "i = 2"}).remove("ab")
+
+
+def test_replace_moves_to_the_end() -> None:
+    matcher = filled({1: "i = 1", 2: "i = 1", 3: "i = 1"})
+    matcher.replace({1: "i = 2", 2: "i = 1"})
+    assert matcher.ids.tolist() == [3, 1, 2]
+    assert list(matcher.match([{"i": 1}, {"i": 2}])) == [[3, 2], [1]]
+    assert len(matcher) == 3
+
+
+@pytest.mark.parametrize(
+    ("given_expressions", "kind"),
+    [
+        ({1: "i = (", 2: "i = 2"}, gm.ParseError),
+        ({1: "i = 2", 2: "q = 2"}, gm.SchemaError),
+        ({1: "i = 2", 9: "i = 2"}, gm.IdError),
+        ({"1": "i = 2"}, gm.IdError),
+        ({1: None}, gm.ParseError),
+    ],
+)
+def test_replace_all_or_nothing(given_expressions: Any, kind: type[Exception]) -> None:
+    matcher = filled({1: "i = 1", 2: "i = 1", 3: "i = 1"})
+    before = face(matcher)
+    with pytest.raises(kind):
+        matcher.replace(given_expressions)
+    assert face(matcher) == before
+
+
+def test_contains() -> None:
+    matcher = filled({1: "i = 1"})
+    matcher.match_one({})
+    matcher.add({2: "i = 1"})
+    assert all(one in matcher for one in (1, 2, np.int64(2)))
+    assert not any(one in matcher for one in (3, 1.0, True, None, "1", [1]))
+    matcher.remove([1])
+    assert 1 not in matcher
+
+
+def test_observing_changes_no_answer() -> None:
+    rng = np.random.default_rng(3)
+    expressions_by_id = {k: f"i > {k} AND x < {k % 7} AND s IN ('a', '{k % 3}')" for k in range(300)}
+    batch = {"i": rng.integers(0, 300, 200), "x": rng.integers(0, 7, 200).astype(float), "s": ["a", "1"] * 100}
+    plain, observed = filled(expressions_by_id, "pstbloom"), gm.Matcher(SCHEMA, index="pstbloom")
+    for _ in range(3):
+        observed.observe(batch)
+    observed.observe([])
+    observed.observe(gm.EventBatch.from_csr([0, 1], [0], [5], ["i"]))
+    observed.add(expressions_by_id)
+    assert observed.match(batch) == plain.match(batch)
+    observed.observe({"i": np.zeros(5000, np.int64)})
+    observed.compact()
+    assert observed.match(batch) == plain.match(batch)
+
+
+def test_stats_and_repr() -> None:
+    matcher = filled({1: "i = 1", 2: "i = 1 OR x = 2"})
+    matcher.match_one({})
+    matcher.remove([1])
+    stats = matcher.stats()
+    assert (stats["subscriptions"], stats["removed"], stats["clauses"]) == (1, 1, 3)
+    assert stats["bytes"] > 0
+    matcher.compact()
+    assert (matcher.stats()["removed"], matcher.stats()["clauses"]) == (0, 2)
+    assert repr(matcher) == "Matcher(1 subscriptions, 4 attributes, device 'cpu')"
+
+
+# Against a model
+
+HARD = [
+    " XOR ".join(f"i {op} 2 XOR x {op} 1 XOR s {op} 'b' XOR tags {op} 'a'" for op in ("<", ">", "=")),
+    " AND ".join(f"(i = {k} OR x > {k} OR s < '{k}' OR tags = '{k}')" for k in range(-4, 4)),
+    "NOT (" + " OR ".join(f"(i <> {k} AND x <= {k} AND tags <> '{k}')" for k in range(8)) + ")",
+    "(i = 1 XNOR x > 0) XOR (s LIKE 'a%' XNOR tags > 'a') XOR (i IS NULL XNOR x BETWEEN 0 AND 2)",
+    "NOT (NOT (i = 1 AND tags = 'a') XOR x = 0.5) OR s IN ('a', 'ab', 'é', 'z')",
+    f"i IN ({', '.join(map(str, range(0, 400, 3)))})",
+    "TRUE",
+    "i < 0 AND i > 0",
+]
+
+
+def model_answers(model: dict[int, gm.Expr], batch: list[dict[str, Any]]) -> list[list[int]]:
+    return [[name for name, expr in model.items() if evaluate(expr, event, TYPED) is True] for event in batch]
+
+
+def hard(index: int) -> gm.Expr:
+    return parse(HARD[index])
+
+
+EXPRESSIONS = expressions(SCHEMA, 5) | st.sampled_from(range(len(HARD))).map(hard)
+IDS_OF_MODEL = st.integers(0, 11)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("add"), st.dictionaries(IDS_OF_MODEL, EXPRESSIONS, max_size=5)),
+    st.tuples(st.just("collect"), st.dictionaries(IDS_OF_MODEL, EXPRESSIONS, max_size=5)),
+    st.tuples(st.just("ranges"), st.lists(st.tuples(IDS_OF_MODEL, st.integers(-3, 3)), max_size=4)),
+    st.tuples(st.just("remove"), st.lists(IDS_OF_MODEL, max_size=4)),
+    st.tuples(st.just("replace"), st.dictionaries(IDS_OF_MODEL, EXPRESSIONS, max_size=3)),
+    st.tuples(st.just("match"), st.none()),
+    st.tuples(st.just("compact"), st.none()),
+    st.tuples(st.just("reload"), st.booleans()),
+)
+
+
+class Twin:
+    """A matcher beside the dict that it should behave like."""
+
+    def __init__(self, index: str, folder: str) -> None:
+        self.matcher, self.model, self.folder = gm.Matcher(SCHEMA, index=index), dict[int, gm.Expr](), folder
+
+    def add(self, given_expressions: dict[int, gm.Expr]) -> None:
+        if given_expressions.keys() & self.model.keys():
+            with pytest.raises(gm.IdError):
+                self.matcher.add(given_expressions)
+        else:
+            self.matcher.add({k: str(e) if k % 2 else e for k, e in given_expressions.items()})
+            self.model.update(given_expressions)
+
+    def collect(self, given_expressions: dict[int, gm.Expr]) -> None:
+        rejected = self.matcher.add(given_expressions, on_error="collect")
+        known = [name for name in given_expressions if name in self.model]
+        assert [one.id for one in rejected] == known
+        self.model.update({name: e for name, e in given_expressions.items() if name not in known})
+
+    def ranges(self, pairs: list[tuple[int, int]]) -> None:
+        ids, low = [name for name, _ in pairs], [end for _, end in pairs]
+        given_ranges = {"i": (low, [end + 2 for end in low]), "s": (["a"] * len(low), None)}
+        if len(set(ids)) < len(ids) or set(ids) & self.model.keys():
+            with pytest.raises(gm.IdError):
+                self.matcher.add_ranges(ids, given_ranges)
+        else:
+            self.matcher.add_ranges(ids, given_ranges)
+            self.model.update({name: parse(f"i BETWEEN {end} AND {end + 2} AND s >= 'a'") for name, end in pairs})
+
+    def remove(self, ids: list[int]) -> None:
+        if set(ids) - self.model.keys():
+            with pytest.raises(gm.IdError):
+                self.matcher.remove(ids)
+        else:
+            self.matcher.remove(ids)
+            for name in set(ids):
+                del self.model[name]
+
+    def replace(self, given_expressions: dict[int, gm.Expr]) -> None:
+        if given_expressions.keys() - self.model.keys():
+            with pytest.raises(gm.IdError):
+                self.matcher.replace(given_expressions)
+        else:
+            self.matcher.replace(given_expressions)
+            for name, expr in given_expressions.items():
+                del self.model[name]
+                self.model[name] = expr
+
+    def match(self, _: None) -> None:
+        self.matcher.match_one({})
+
+    def compact(self, _: None) -> None:
+        self.matcher.compact()
+        assert len(self.matcher.plan().segments) <= 1
+
+    def reload(self, mmap: bool) -> None:
+        self.matcher.save(self.folder)
+        self.matcher = gm.load(self.folder, mmap=mmap)
+
+
+@settings(max_examples=60)
+@given(
+    index=st.sampled_from(["auto", "scan", "pstbloom"]),
+    operations=st.lists(OPERATIONS, min_size=1, max_size=12),
+    batch=st.lists(events(SCHEMA), min_size=1, max_size=4),
+)
+def test_any_history_equals_the_model(index: str, operations: list[Any], batch: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        twin = Twin(index, f"{folder}/idx")
+        for name, argument in operations:
+            getattr(twin, name)(argument)
+            assert len(twin.matcher) == len(twin.model)
+        assert twin.matcher.ids.tolist() == list(twin.model)
+        assert list(twin.matcher.match(batch)) == model_answers(twin.model, batch)
+        for name in list(twin.model)[:3]:
+            assert twin.matcher.explain(batch[0], name).result == evaluate(twin.model[name], batch[0], TYPED)
+
+
+@pytest.mark.parametrize("index", ["scan", "pstbloom"])
+@settings(max_examples=60)
+@given(batch=st.lists(events(SCHEMA), min_size=1, max_size=20))
+def test_what_stays_a_program(index: str, batch: list[dict[str, Any]]) -> None:
+    model = {k: hard(k) for k in range(len(HARD))}
+    matcher = filled(model, index)
+    assert matcher.stats()["programs"] >= 3
+    assert list(matcher.match(batch)) == model_answers(model, batch)
+
+
+@pytest.mark.parametrize("index", ["scan", "pstbloom"])
+def test_many_segments_against_numpy(index: str) -> None:
+    """More constants than 16 bits number, ranges narrow and wide, in segments of all sizes and with holes."""
+    rng = np.random.default_rng(11)
+    count = 40_000
+    low = rng.integers(0, 10**9, (2, count))
+    high = low + rng.choice([1, 1000, 10**7, 10**9], (2, count))
+    matcher = gm.Matcher({"a": "int64", "b": "int64"}, index=index)
+    cuts = [0, 30_000, 38_000, 39_900, 40_000]
+    for start, stop in pairwise(cuts):
+        part = (slice(None), slice(start, stop))
+        pairs = zip(low[part], high[part], strict=True)
+        matcher.add_ranges(np.arange(start, stop), dict(zip("ab", pairs, strict=True)))
+        matcher.match_one({})
+    assert len(matcher.plan().segments) > 1
+    alive = rng.random(count) < 0.9
+    matcher.remove(np.flatnonzero(~alive))
+    values = rng.integers(0, 2 * 10**9, (2, 50))
+    values[:, :10] = low[:, :10]
+    found = matcher.match({"a": values[0], "b": values[1]})
+    holds = ((low[:, None] <= values[:, :, None]) & (values[:, :, None] <= high[:, None])).all(axis=0) & alive
+    assert [list(ids) for ids in found] == [np.flatnonzero(row).tolist() for row in holds]
+    matcher.compact()
+    assert matcher.match({"a": values[0], "b": values[1]}) == found
