@@ -153,6 +153,8 @@ class EventEncoder:
         if isinstance(values, Strings):
             assert table is not None
             return table[values.indices]
+        if self._attributes.single[at]:
+            values = _to_single(values)
         codes = np.empty(len(values), np.int32)
         kernels.encode_column(read_only(values), at, *self._book.search(), codes)
         return codes
@@ -186,10 +188,22 @@ class EventEncoder:
             keys = self._keys[values.indices[first:last]]
             kernels.encode_keys(attribute, keys, 0, len(code), *self._book.search(), code)
         else:
-            kernels.encode_numbers(attribute, read_only(values[first:last]), *self._book.search(), code)
+            numbers = values[first:last]
+            kernels.encode_numbers(attribute, read_only(numbers), *self._book.search(), code)
+            single = np.flatnonzero(self._attributes.single[attribute])
+            if len(single):
+                part, rounded = np.empty(len(single), np.int32), _to_single(numbers[single])
+                kernels.encode_numbers(read_only(attribute[single]), read_only(rounded), *self._book.search(), part)
+                code[single] = part
         if not self._attributes.multi.any():
             return CodedEvents(ptr, attribute, code)
         return _with_presence(ptr, attribute, code, self._attributes)
+
+
+def _to_single(values: Array) -> Array:
+    """Values as a float32 attribute holds them, widened again: they may have come with more digits."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32).astype(np.float64)
 
 
 class _RowMaker:

@@ -35,6 +35,7 @@ class Attributes:
     schema: Schema
     multi: Array  # bool: a list attribute
     presence: Array  # int32: the column that tells whether the attribute is there
+    single: Array  # bool: a float32 attribute, whose values are rounded to that
 
     @classmethod
     def of(cls, schema: Schema) -> Attributes:
@@ -44,7 +45,9 @@ class Attributes:
         multi[lists] = True
         presence = np.arange(count, dtype=np.int32)
         presence[lists] = np.arange(len(schema), count)
-        return cls(schema, multi, presence)
+        single = np.zeros(count, np.bool_)
+        single[: len(schema)] = [kind.name == "float32" for kind in schema.types]
+        return cls(schema, multi, presence, single)
 
     def __len__(self) -> int:
         return len(self.multi)

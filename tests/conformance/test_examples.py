@@ -206,3 +206,16 @@ def test_wide_schemas_cost_nothing_per_event() -> None:
     assert len(coded.code) == 3000
     right = [sorted(at for at in row.tolist() if at % 100 == 0) for row in attribute]
     assert list(matcher.match(batch)) == right
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("values", [np.array([0.1, 0.5]), np.array([16777217, 2**53 + 1])], ids=["floats", "ints"])
+def test_float32_attributes_hold_what_float32_holds(index: str, values: Any) -> None:
+    """However the value comes: as rows, as columns, or sparse beside an attribute that keeps all its digits."""
+    number = values[0].item()
+    matcher = gm.Matcher({"f": "float32", "x": "int64" if values.dtype.kind == "i" else "float64"}, index=index)
+    matcher.add({0: f"f = {number}", 1: f"f <> {number}", 2: f"x = {values[1].item()}"})
+    right = [[1, 2]]
+    assert list(matcher.match([{"f": number, "x": values[1].item()}])) == right
+    assert list(matcher.match({"f": values[:1], "x": values[1:]})) == right
+    assert list(matcher.match(gm.EventBatch.from_csr([0, 2], [0, 1], values, ["f", "x"]))) == right
