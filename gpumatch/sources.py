@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,10 @@ def id_array(ids: Any) -> Any:
     """Ids as an Arrow array, all int64 or all strings."""
     if isinstance(ids, (pa.Array, pa.ChunkedArray)):
         found = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-    elif isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
+    elif isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim == 1:
         found = pa.array(ids)
+    elif isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise IdError(f"ids are a list or an array, found {ids!r}")
     else:
         found = pa.array(_python_ids(list(ids)))
     if isinstance(found, pa.DictionaryArray):

@@ -190,6 +190,10 @@ def test_ids_of_any_library(ids: Any) -> None:
         pa.array([1.0, 2.0]),
         pa.nulls(2),
         [b"a", b"b"],
+        np.zeros((2, 2), np.int64),
+        "ab",
+        None,
+        5,
     ],
     ids=repr,
 )
