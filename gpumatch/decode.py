@@ -48,10 +48,10 @@ def _tests(attributes: Attributes, book: Codebook, attribute: int, lo: int, hi: 
     if type.kind == "float" and high == 0:
         high = -1  # the key below that of 0.0 would be that of -0.0, which is 0.0
     last = None if high is None else _value(type, high - 1)
-    if first is None and last is None:
-        return [Predicate(name, "null", (), True)]
-    if first is None or last is None:
-        return [Predicate(name, "<=", (last,))] if first is None else [Predicate(name, ">=", (first,))]
+    if first is None:
+        return [Predicate(name, "null", (), True) if last is None else Predicate(name, "<=", (last,))]
+    if last is None:
+        return [Predicate(name, ">=", (first,))]
     return [Predicate(name, "=", (first,)) if first == last else Predicate(name, "between", (first, last))]
 
 

@@ -1,7 +1,7 @@
 """Does an event satisfy a clause? Predicates over codes, and programs over predicates in three-valued logic.
 
-A predicate is four numbers side by side: attribute, kind, lo, hi. An event is spread over a dense row: ``row[a]`` is the code of attribute ``a``, or for a multi-valued one the place of
-its first entry, and -1 where the event lacks it.
+A predicate is four numbers side by side: attribute, kind, lo, hi. An event is spread over a dense row: ``row[a]`` is
+the code of attribute ``a``, or for a multi-valued one the place of its first entry, and -1 where the event lacks it.
 """
 
 from __future__ import annotations
