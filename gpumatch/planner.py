@@ -17,7 +17,9 @@ def requested_index(index: str | IndexParams) -> IndexParams | None:
         return index
     if not isinstance(index, str) or index not in INDEX_NAMES:
         hint = nearest(index, INDEX_NAMES) if isinstance(index, str) else ""
-        raise SchemaError(f"index is one of {', '.join(INDEX_NAMES)} or parameters such as Scan(), found {index!r}{hint}")
+        raise SchemaError(
+            f"index is one of {', '.join(INDEX_NAMES)} or parameters such as Scan(), found {index!r}{hint}"
+        )
     return None if index == "auto" else index_named(index)
 
 

@@ -84,9 +84,7 @@ def id_problem(name: Any, first: Any) -> str:
     return ""
 
 
-def expression_block(
-    attributes: Attributes, sources: Sequence[str | Expr]
-) -> tuple[Block, dict[int, GpumatchError]]:
+def expression_block(attributes: Attributes, sources: Sequence[str | Expr]) -> tuple[Block, dict[int, GpumatchError]]:
     """The block of expressions, and the error of each that is none. Rows in error have no clause."""
     groups, errors = group_expressions(sources)
     builder = BlockBuilder(attributes.schema)

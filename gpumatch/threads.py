@@ -27,7 +27,7 @@ def set_num_threads(count: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Threads in use: what was set, else the environment's GPUMATCH_NUM_THREADS, else the cores this process may use."""
+    """Threads in use: what was set, else GPUMATCH_NUM_THREADS of the environment, else the cores of this process."""
     if _count is not None:
         return _count
     given = os.environ.get("GPUMATCH_NUM_THREADS", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 import gpumatch as gm
 from gpumatch import col
 from gpumatch.expr import evaluate, parse
+from gpumatch.expr.constants import constant_text
 from gpumatch.sources import Rejected
 from tests.conformance.strategies import events, expressions
 
@@ -552,6 +555,41 @@ def test_what_stays_a_program(index: str, batch: list[dict[str, Any]]) -> None:
     matcher = filled(model, index)
     assert matcher.stats()["programs"] >= 3
     assert list(matcher.match(batch)) == model_answers(model, batch)
+
+
+WHOLE = [0, 1, -1, 2, 127, 2**53, 2**53 + 1, 2**63 - 1, 2**63 - 2, -(2**63), 1 - 2**63, 2**63, 2**64, -(2**70), 10**30]
+REAL = [0.0, 0.5, -0.5, 2.5, 0.1, 5e-324, -5e-324, 1e300, 2.0**53, 2.0**63, -(2.0**63), 1e19, math.inf, -math.inf]
+TEXT = ["", "a", "ab", "b", "é", "a\x00", "\ud7ff", "\U0010ffff", "z", "it's", "ÿ", "\U0001f600", "A", " ", "%", "'"]
+DAYS = [dt.date.fromordinal(at) for at in (1, 2, 700_000, 719_162, 719_163, 3_652_058, 3_652_059)]
+SMALL = [one for one in WHOLE if -(2**63) <= one < 2**63] * 2
+CONSTANTS = [("int64", SMALL), ("int64", WHOLE + REAL), ("float64", REAL * 2), ("float64", SMALL), ("string", TEXT)]
+CONSTANTS += [("int8", WHOLE + REAL), ("float64", REAL + WHOLE), ("date", DAYS * 3)]
+SHAPES = ["a = {}", "a <> {}", "a < {}", "a <= {}", "a > {}", "a >= {}", "a > {} AND a <= {}", "a > {} XOR a > {}"]
+SHAPES += ["a BETWEEN {} AND {}", "NOT a BETWEEN {} AND {}", "a IN ({}, {})", "NOT (a < {} OR a = {})"]
+SHAPES += ["a = {} OR b < {}"]
+
+
+@pytest.mark.parametrize(("kind", "constants"), CONSTANTS, ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_many_rows_of_one_shape(kind: str, constants: list[Any], shape: str) -> None:
+    """So many that their constants are bound as columns where they are all exact, one by one where they are not."""
+    typed = gm.Schema.of({"a": kind, "b": kind})
+    texts = [constant_text(one) for one in constants]
+    model = dict(enumerate(shape.format(*pair) for pair in zip(texts, reversed(texts), strict=True)))
+    matcher = gm.Matcher(typed, index="pstbloom")
+    matcher.add(model)
+    values = [one for one in constants if held(one, kind)] or REAL
+    batch = [{"a": one, "b": values[at - 3]} for at, one in enumerate(values)]
+    expected = [[k for k, text in model.items() if evaluate(parse(text), event, typed)] for event in batch]
+    assert list(matcher.match(batch)) == expected
+
+
+def held(value: Any, kind: str) -> bool:
+    """Whether an event can hold a value."""
+    if kind == "float64":
+        return isinstance(value, float)
+    least, most = (-128, 127) if kind == "int8" else (-(2**63), 2**63 - 1)
+    return not kind.startswith("int") or (least <= value <= most and value == int(value))
 
 
 @pytest.mark.parametrize("index", ["scan", "pstbloom"])
