@@ -234,7 +234,7 @@ class Matcher:
             self._snapshot = before.without(places)
             try:
                 self.add(subscriptions)
-            except GpumatchError:
+            except BaseException:  # an interrupt, too, must not lose them
                 self._snapshot = before
                 raise
 
