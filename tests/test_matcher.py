@@ -394,6 +394,26 @@ def test_replace_all_or_nothing(given_expressions: Any, kind: type[Exception]) -
     assert face(matcher) == before
 
 
+def test_an_interrupted_replace_loses_nothing() -> None:
+    class Interrupting(str):
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    matcher = filled({1: "i = 1"})
+    before = face(matcher)
+    with pytest.raises(KeyboardInterrupt):
+        matcher.replace({1: Interrupting("i = 2")})
+    assert face(matcher) == before
+
+
+@pytest.mark.parametrize("cut", [-(2**63), 1 - 2**63, -5, 2**63 - 3])
+def test_values_far_from_the_only_constant(cut: int) -> None:
+    matcher = filled({1: f"i > {cut}", 2: f"i = {cut}"})
+    values = [-(2**63), 1 - 2**63, -1, 0, 5, 2**62, 2**63 - 3, 2**63 - 2, 2**63 - 1]
+    expected = [[1] if value > cut else [2] if value == cut else [] for value in values]
+    assert list(matcher.match({"i": values})) == expected
+
+
 def test_contains() -> None:
     matcher = filled({1: "i = 1"})
     matcher.match_one({})
