@@ -34,6 +34,7 @@ _OPS = {
 _COLUMNS = ("id", "attribute", "op", "value", "values")
 _BOOLS = {"true": True, "false": False}
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
+LONG_FORM = ("id", "attribute", "op", "value", "values")  # the columns of a table of predicates
 _FAST = ("=", "<", "<=", ">", ">=", "between")
 
 

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -21,74 +20,18 @@ from gpumatch.errors import GpumatchError, IdError, SchemaError
 from gpumatch.events import EventBatch
 from gpumatch.expr import Expr, parse
 from gpumatch.index import IndexParams, params_from
-from gpumatch.longform import predicate_block
+from gpumatch.longform import LONG_FORM, predicate_block
 from gpumatch.planner import Plan, PlannedSegment, choose, requested_index
 from gpumatch.predicates import Array, Attributes, Block
 from gpumatch.ranges import range_block
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.segments import Segment, Source, join_sources, segment_from
+from gpumatch.snapshot import Snapshot, match_batch, match_slices
 from gpumatch.sources import Rejected, expression_block, id_array, id_problem
 
 OnError = Literal["raise", "collect"]
 _SAMPLE = 4096  # observed events that are kept, the newest
-_ITER_EVENTS = 8192  # events per result of match_iter
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Segments and which of their rows are gone. Never changes, so a result made from it stays right."""
-
-    segments: tuple[Segment, ...] = ()
-    dead: tuple[Array | None, ...] = ()
-
-    @cached_property
-    def ids(self) -> Any:
-        """Live ids in the order of insertion, as an Arrow array."""
-        parts = [
-            segment.ids if dead is None else segment.ids.filter(pa.array(~dead))
-            for segment, dead in zip(self.segments, self.dead, strict=True)
-        ]
-        return pa.concat_arrays(parts) if parts else pa.array([], pa.int64())
-
-    @cached_property
-    def bases(self) -> list[int]:
-        """The number of live rows before each segment."""
-        return np.concatenate([[0], np.cumsum(self.live)]).tolist()[:-1] if self.segments else []
-
-    @cached_property
-    def live(self) -> list[int]:
-        return [
-            len(segment) - (0 if dead is None else int(dead.sum()))
-            for segment, dead in zip(self.segments, self.dead, strict=True)
-        ]
-
-    @cached_property
-    def numbers(self) -> list[Array | None]:
-        """For segments with dead rows: the live number of each row within its segment, -1 if it is gone."""
-        return [
-            None if dead is None else np.where(dead, -1, np.cumsum(~dead) - 1).astype(np.int32) for dead in self.dead
-        ]
-
-    def find(self, name: int | str) -> tuple[int, int] | None:
-        """Segment and row of a live id."""
-        for number in range(len(self.segments) - 1, -1, -1):
-            row = self.segments[number].places.get(name)
-            dead = self.dead[number]
-            if row is not None and (dead is None or not dead[row]):
-                return number, row
-        return None
-
-    def without(self, places: Iterable[tuple[int, int]]) -> Snapshot:
-        dead = list(self.dead)
-        copied: set[int] = set()
-        for number, row in places:
-            if number not in copied:
-                old = dead[number]
-                dead[number] = np.zeros(len(self.segments[number]), np.bool_) if old is None else old.copy()
-                copied.add(number)
-            dead[number][row] = True  # type: ignore[index]
-        return Snapshot(self.segments, tuple(dead))
 
 
 @dataclass
@@ -139,7 +82,9 @@ class Matcher:
         names = id_array(ids)
         block = range_block(self._attributes, len(names), ranges, closed)
         with self._lock:
-            self._check_new(names)
+            errors = self._duplicates(names, {})
+            if errors:
+                raise errors[min(errors)]
             self._append(Source(names, None, block))
 
     def add_predicates(self, table: Any, on_error: OnError = "raise") -> list[Rejected]:
@@ -166,9 +111,11 @@ class Matcher:
     ) -> list[Rejected]:
         _check_on_error(on_error)
         with self._lock:
-            errors = {**self._duplicates(names), **errors}
+            errors = {**self._duplicates(names, errors), **errors}
             if errors and on_error == "raise":
-                raise errors[min(errors)]
+                first = min(errors)
+                errors[first].add_note(f"in the subscription with the id {names[first].as_py()!r}")
+                raise errors[first]
             source = Source(names, texts, block)
             if errors:
                 keep = np.ones(len(names), np.bool_)
@@ -177,12 +124,7 @@ class Matcher:
             self._append(source)
         return [Rejected.of(names[at].as_py(), errors[at]) for at in sorted(errors)]
 
-    def _check_new(self, names: Any) -> None:
-        errors = self._duplicates(names)
-        if errors:
-            raise errors[min(errors)]
-
-    def _duplicates(self, names: Any) -> dict[int, GpumatchError]:
+    def _duplicates(self, names: Any, rejected: Mapping[int, GpumatchError]) -> dict[int, GpumatchError]:
         """The error of each id that is there already, occurs twice, or is of another type than those there."""
         if len(names) == 0:
             return {}
@@ -198,8 +140,12 @@ class Matcher:
         if self._snapshot.segments or self._tail.length or pc.count_distinct(names).as_py() < len(names):
             new: set[int | str] = set()
             for at, name in enumerate(names.to_pylist()):
-                if name in new or name in self._tail.ids or self._snapshot.find(name) is not None:
+                if at in rejected:
+                    continue
+                if name in self._tail.ids or self._snapshot.find(name) is not None:
                     errors[at] = IdError(f"the id {name!r} is there already; use replace() to change it")
+                elif name in new:
+                    errors[at] = IdError(f"the id {name!r} occurs twice; ids must differ")
                 new.add(name)
         return errors
 
@@ -231,12 +177,9 @@ class Matcher:
         with self._lock:
             before = self._seal()
             places = self._places(before, list(subscriptions))
-            self._snapshot = before.without(places)
-            try:
-                self.add(subscriptions)
-            except BaseException:  # an interrupt, too, must not lose them
-                self._snapshot = before
-                raise
+            changed = Matcher(self.schema)
+            changed.add(subscriptions)
+            self._snapshot = self._with(before.without(places), changed._tail)  # at once: readers see old or new
 
     @staticmethod
     def _places(snapshot: Snapshot, ids: list[Any]) -> list[tuple[int, int]]:
@@ -278,27 +221,28 @@ class Matcher:
         if not self._tail.length:
             return self._snapshot
         with self._lock:
-            tail, snapshot = self._tail, self._snapshot
-            if not tail.length:  # another thread was faster
-                return snapshot
-            segments, dead = list(snapshot.segments), list(snapshot.dead)
-            sources, length = list(tail.sources), tail.length
-            while segments and len(segments[-1]) <= 2 * length:
-                last, gone = segments.pop(), dead.pop()
-                sources.insert(0, last.source(None if gone is None else ~gone))
-                length += len(sources[0])
-            merged = join_sources(self._attributes, sources, [None] * len(sources))
-            self._snapshot = Snapshot((*segments, self._build(merged)), (*dead, None))
+            self._snapshot = self._with(self._snapshot, self._tail)
             self._tail = _Tail()
             return self._snapshot
+
+    def _with(self, snapshot: Snapshot, tail: _Tail) -> Snapshot:
+        if not tail.length:
+            return snapshot
+        segments, dead = list(snapshot.segments), list(snapshot.dead)
+        sources, length = list(tail.sources), tail.length
+        while segments and len(segments[-1]) <= 2 * length:
+            last, gone = segments.pop(), dead.pop()
+            sources.insert(0, last.source(None if gone is None else ~gone))
+            length += len(sources[0])
+        merged = join_sources(self._attributes, sources, [None] * len(sources))
+        return Snapshot((*segments, self._build(merged)), (*dead, None))
 
     # Events in, matches out
 
     def match(self, events: Any) -> Matches:
         """The subscriptions that each event satisfies. See ``EventBatch.of`` for what events may be."""
         batch = EventBatch.of(events, self.schema)
-        snapshot = self._seal()
-        return _gather(snapshot, batch)
+        return match_batch(self._seal(), batch)
 
     def match_one(self, event: Mapping[str, Any]) -> list[int | str]:
         """The ids of the subscriptions that one event satisfies."""
@@ -307,11 +251,9 @@ class Matcher:
     def match_iter(self, events: Any) -> Iterator[Matches]:
         """Results of consecutive slices of the events, in order: for results that memory does not hold at once."""
         snapshot = self._seal()
-        batches = events if isinstance(events, pa.RecordBatchReader) else [events]
-        for data in batches:
-            batch = EventBatch.of(data, self.schema)
-            for start in range(0, len(batch), _ITER_EVENTS):
-                yield _gather(snapshot, batch.slice(start, start + _ITER_EVENTS))
+        if isinstance(events, pa.RecordBatchReader):
+            return match_slices(snapshot, (EventBatch.of(data, self.schema) for data in events))
+        return match_slices(snapshot, [EventBatch.of(events, self.schema)])
 
     def count(self, events: Any) -> Array:
         """How many subscriptions each event satisfies."""
@@ -404,39 +346,6 @@ def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, 
     return matcher
 
 
-def _gather(snapshot: Snapshot, batch: EventBatch) -> Matches:
-    """Match a batch against every segment, and put the rows of each event together."""
-    found = [_live(snapshot, number, segment.match(batch)) for number, segment in enumerate(snapshot.segments)]
-    if len(found) == 1:
-        offsets, rows = found[0]
-        return Matches(offsets, rows, snapshot.ids)
-    offsets = np.zeros(len(batch) + 1, np.int64)
-    for part, _ in found:
-        offsets += part
-    rows = np.empty(int(offsets[-1]), np.int32)
-    start = offsets[:-1].copy()
-    for part, numbers in found:
-        counts = np.diff(part)
-        at = np.repeat(start - part[:-1], counts) + np.arange(len(numbers))
-        rows[at] = numbers
-        start += counts
-    return Matches(offsets, rows, snapshot.ids)
-
-
-def _live(snapshot: Snapshot, number: int, chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """One segment's result over all chunks, in live row numbers of the snapshot."""
-    counts = np.concatenate([np.diff(part) for part, _ in chunks]) if chunks else np.zeros(0, np.int64)
-    rows = np.concatenate([part for _, part in chunks]) if chunks else np.zeros(0, np.int32)
-    numbers = snapshot.numbers[number]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    if numbers is not None:
-        rows = numbers[rows]
-        alive = rows >= 0
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(alive)])
-        offsets, rows = before[offsets], rows[alive]
-    return offsets, rows + np.int32(snapshot.bases[number]) if snapshot.bases[number] else rows
-
-
 def _check_on_error(on_error: str) -> None:
     if on_error not in ("raise", "collect"):
         raise SchemaError(f"on_error is 'raise' or 'collect', found {on_error!r}")
@@ -461,7 +370,10 @@ def _arrow_table(table: Any, needed: list[str]) -> Any:
     if isinstance(table, (str, os.PathLike)):
         import pyarrow.parquet as pq
 
-        table = pq.read_table(table)
+        try:
+            table = pq.read_table(table)
+        except pa.ArrowInvalid as error:
+            raise SchemaError(f"{os.fspath(table)!r} is not a Parquet file: {error}") from None
     elif isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     elif not isinstance(table, pa.Table):
@@ -474,6 +386,9 @@ def _arrow_table(table: Any, needed: list[str]) -> Any:
             table = pa.table(table)
         except pa.ArrowException as error:
             raise SchemaError(f"cannot read the table: {error}; a column holds values of one type") from error
+    doubled = [name for name in {*needed, *LONG_FORM} if table.column_names.count(name) > 1]
+    if doubled:
+        raise SchemaError(f"the table has several columns named {doubled[0]!r}; drop or rename all but one")
     lacking = [name for name in needed if name not in table.column_names]
     if lacking:
         raise SchemaError(f"the table has no column {lacking[0]!r}; it has {', '.join(table.column_names)}")

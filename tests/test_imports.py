@@ -21,7 +21,7 @@ LAYERS = (
     {"cli", "spark", "demo", "doctor", "stocks", "tables", "workloads"},
     {"routing"},
     {"matcher", "explain"},
-    {"segments"},
+    {"snapshot", "segments"},
     {"planner", "device", "storage"},
     {"index"},
     {"coded", "blocks", "decode"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import tempfile
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -636,3 +637,67 @@ def test_many_segments_against_numpy(index: str) -> None:
     assert [list(ids) for ids in found] == [np.flatnonzero(row).tolist() for row in holds]
     matcher.compact()
     assert matcher.match({"a": values[0], "b": values[1]}) == found
+
+
+def test_replace_is_seen_at_once() -> None:
+    """A reader sees the old expression or the new one, never none."""
+    matcher = gm.Matcher({"i": "int64"})
+    matcher.add({3: "i >= 0", 4: "i < 0"})
+    stop = threading.Event()
+    seen: list[list[int | str]] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.append(matcher.match_one({"i": 100}))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for at in range(30):
+        matcher.replace({3: f"i >= {at}"})
+    stop.set()
+    reader.join()
+    assert seen
+    assert all(ids == [3] for ids in seen)
+
+
+def test_rejected_rows_do_not_take_their_ids() -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    rejected = matcher.add_table({"id": [1, 1, 1], "expr": ["i = (", "i = 1", "i = 2"]}, on_error="collect")
+    assert [(bad.id, "twice" in bad.message) for bad in rejected] == [(1, False), (1, True)]
+    assert list(matcher.match({"i": [1, 2]})) == [[1], []]
+
+
+def test_other_ids_once_all_are_gone() -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    matcher.add({1: "i = 1"})
+    matcher.remove([1])
+    matcher.add({"a": "i = 1"})
+    assert matcher.match_one({"i": 1}) == ["a"]
+
+
+def test_match_iter_takes_its_snapshot_when_called() -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    matcher.add({1: "i = 1"})
+    results = matcher.match_iter([{"i": 1}])
+    matcher.add({2: "i = 1"})
+    assert [list(result) for result in results] == [[[1]]]
+    with pytest.raises(gm.SchemaError, match="'i'"):
+        matcher.match_iter([{"i": "x"}])
+
+
+def test_errors_name_the_subscription() -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    with pytest.raises(gm.SchemaError) as caught:
+        matcher.add({"good": "i = 1", "bad": "i = 'x'"})
+    assert caught.value.__notes__ == ["in the subscription with the id 'bad'"]
+
+
+def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    path = tmp_path / "subs.parquet"
+    path.write_text("no parquet")
+    with pytest.raises(gm.SchemaError, match="not a Parquet file"):
+        matcher.add_table(path)
+    doubled = pa.table([pa.array([1]), pa.array([2]), pa.array(["i = 1"])], names=["id", "id", "expr"])
+    with pytest.raises(gm.SchemaError, match="several columns named 'id'"):
+        matcher.add_table(doubled)

@@ -1,0 +1,115 @@
+"""A moment's subscriptions: segments, what is removed of them, and matching against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpumatch.events import EventBatch
+from gpumatch.predicates import Array
+from gpumatch.results import Matches
+from gpumatch.segments import Segment
+
+_ITER_EVENTS = 8192  # events per result of match_slices
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Segments and which of their rows are gone. Never changes, so a result made from it stays right."""
+
+    segments: tuple[Segment, ...] = ()
+    dead: tuple[Array | None, ...] = ()
+
+    @cached_property
+    def ids(self) -> Any:
+        """Live ids in the order of insertion, as an Arrow array."""
+        parts = [
+            segment.ids if dead is None else segment.ids.filter(pa.array(~dead))
+            for segment, dead in zip(self.segments, self.dead, strict=True)
+        ]
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.int64())
+
+    @cached_property
+    def bases(self) -> list[int]:
+        """The number of live rows before each segment."""
+        return np.concatenate([[0], np.cumsum(self.live)]).tolist()[:-1] if self.segments else []
+
+    @cached_property
+    def live(self) -> list[int]:
+        return [
+            len(segment) - (0 if dead is None else int(dead.sum()))
+            for segment, dead in zip(self.segments, self.dead, strict=True)
+        ]
+
+    @cached_property
+    def numbers(self) -> list[Array | None]:
+        """For segments with dead rows: the live number of each row within its segment, -1 if it is gone."""
+        return [
+            None if dead is None else np.where(dead, -1, np.cumsum(~dead) - 1).astype(np.int32) for dead in self.dead
+        ]
+
+    def find(self, name: int | str) -> tuple[int, int] | None:
+        """Segment and row of a live id."""
+        for number in range(len(self.segments) - 1, -1, -1):
+            row = self.segments[number].places.get(name)
+            dead = self.dead[number]
+            if row is not None and (dead is None or not dead[row]):
+                return number, row
+        return None
+
+    def without(self, places: Iterable[tuple[int, int]]) -> Snapshot:
+        dead = list(self.dead)
+        copied: set[int] = set()
+        for number, row in places:
+            if number not in copied:
+                old = dead[number]
+                dead[number] = np.zeros(len(self.segments[number]), np.bool_) if old is None else old.copy()
+                copied.add(number)
+            dead[number][row] = True  # type: ignore[index]
+        kept = [number for number, gone in enumerate(dead) if gone is None or not gone.all()]
+        return Snapshot(tuple(self.segments[number] for number in kept), tuple(dead[number] for number in kept))
+
+
+def match_batch(snapshot: Snapshot, batch: EventBatch) -> Matches:
+    """Match a batch against every segment, and put the rows of each event together."""
+    found = [_live(snapshot, number, segment.match(batch)) for number, segment in enumerate(snapshot.segments)]
+    if len(found) == 1:
+        offsets, rows = found[0]
+        return Matches(offsets, rows, snapshot.ids)
+    offsets = np.zeros(len(batch) + 1, np.int64)
+    for part, _ in found:
+        offsets += part
+    rows = np.empty(int(offsets[-1]), np.int32)
+    start = offsets[:-1].copy()
+    for part, numbers in found:
+        counts = np.diff(part)
+        at = np.repeat(start - part[:-1], counts) + np.arange(len(numbers))
+        rows[at] = numbers
+        start += counts
+    return Matches(offsets, rows, snapshot.ids)
+
+
+def _live(snapshot: Snapshot, number: int, chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """One segment's result over all chunks, in live row numbers of the snapshot."""
+    counts = np.concatenate([np.diff(part) for part, _ in chunks]) if chunks else np.zeros(0, np.int64)
+    rows = np.concatenate([part for _, part in chunks]) if chunks else np.zeros(0, np.int32)
+    numbers = snapshot.numbers[number]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    if numbers is not None:
+        rows = numbers[rows]
+        alive = rows >= 0
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(alive)])
+        offsets, rows = before[offsets], rows[alive]
+    return offsets, rows + np.int32(snapshot.bases[number]) if snapshot.bases[number] else rows
+
+
+def match_slices(snapshot: Snapshot, batches: Iterable[EventBatch]) -> Iterator[Matches]:
+    """Results of consecutive slices of the batches."""
+    for batch in batches:
+        for start in range(0, len(batch), _ITER_EVENTS):
+            yield match_batch(snapshot, batch.slice(start, start + _ITER_EVENTS))
