@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from gpumatch import workloads
 
 SMALL = {
     "w1": lambda: workloads.gem(500),
-    "w2": lambda: workloads.dense(2000),
+    "w2": lambda: workloads.dense(2000, k=2),
     "w3": lambda: workloads.sparse(2000),
     "w4": lambda: workloads.tama(500),
     "w5": lambda: workloads.box(500),
@@ -29,7 +30,7 @@ def brute_force(workload: Any, events: Any) -> list[list[int]]:
         return [np.flatnonzero(row).tolist() for row in np.logical_and.reduce(inside)]
     offsets, attribute, value, names = events
     rows = []
-    for first, last in zip(offsets[:-1], offsets[1:], strict=True):
+    for first, last in pairwise(offsets):
         dense = np.full(len(names), np.nan)
         dense[attribute[first:last]] = value[first:last]
         held = dense[workload.sub_attr]
