@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpumatch.coded import Table
-from gpumatch.codes import Codebook, pointers
+from gpumatch.codes import Codebook, pointers, spans
 from gpumatch.keys import MAX, MIN
 from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block, move_cuts
 
@@ -42,13 +42,6 @@ def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
         table.program_item,
         pool,
     )
-
-
-def _spans(starts: Array, lengths: Array) -> Array:
-    """The numbers ``starts[i] … starts[i] + lengths[i] - 1`` of all spans, one after another."""
-    ends = np.cumsum(lengths, dtype=np.int64)
-    before = np.repeat(ends - lengths, lengths)
-    return np.repeat(starts.astype(np.int64), lengths) + np.arange(int(ends[-1]) if len(ends) else 0) - before
 
 
 def _keys(book: Codebook, strings: Array, owner: Array, lo: Array, hi: Array) -> tuple[Array, Array]:
@@ -118,10 +111,10 @@ def _kept(block: Block, keep: Array | None) -> Block:
         return block
     clauses = np.flatnonzero(keep[block.clause_row])
     counts = np.diff(block.clause_ptr)[clauses]
-    own = _spans(block.clause_ptr[:-1][clauses], counts)
+    own = spans(block.clause_ptr[:-1][clauses], counts)
     programs = block.clause_program[clauses]
     used = np.unique(programs[programs >= 0])
-    items = _spans(block.program_ptr[used], np.diff(block.program_ptr)[used])
+    items = spans(block.program_ptr[used], np.diff(block.program_ptr)[used])
     item = block.program_item[items]
     leaves = item[item >= 0].astype(np.int64)
     item = item.copy()
@@ -130,7 +123,7 @@ def _kept(block: Block, keep: Array | None) -> Block:
     kind, lo, hi = block.kind[at], block.lo[at].copy(), block.hi[at].copy()
     sets = np.flatnonzero((kind != RANGE) & (kind != NULL))
     lengths = hi[sets] - lo[sets]
-    spans = _spans(lo[sets], lengths)
+    held = spans(lo[sets], lengths)
     hi[sets] = np.cumsum(lengths)
     lo[sets] = hi[sets] - lengths
     number = np.cumsum(keep) - 1
@@ -143,9 +136,9 @@ def _kept(block: Block, keep: Array | None) -> Block:
         kind,
         lo,
         hi,
-        block.range_attribute[spans],
-        block.range_lo[spans],
-        block.range_hi[spans],
+        block.range_attribute[held],
+        block.range_lo[held],
+        block.range_hi[held],
         pointers(np.diff(block.program_ptr)[used]),
         item,
         block.pool,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from gpumatch.codes import Codebook, bytes_of, encode_keys, make_book, pointers, read_only, sort_pool
+from gpumatch.codes import Codebook, bytes_of, encode_keys, make_book, pointers, read_only, sort_pool, spans
 from gpumatch.columns import Column, Strings
 from gpumatch.events import EventBatch
 from gpumatch.kernels import encode as kernels
@@ -252,8 +252,29 @@ def _with_presence(ptr: Array, attribute: Array, code: Array, attributes: Attrib
     return CodedEvents(out_ptr, out_attribute[:entries], out_code[:entries])
 
 
-def sort_predicates(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> None:
-    """Order every clause by how likely its predicates hold. The table is new: nobody else sees it yet."""
+def arrange(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> Table:
+    """The table with the predicates of each clause by likelihood, and clauses by their first predicate.
+
+    Candidates come in that order, so that looking them up goes forward through memory.
+    """
+    _sort_predicates(attributes, book, table, sample)
+    rows, counts = table.predicate.reshape(-1, 4), np.diff(table.clause_ptr)
+    own = int(table.clause_ptr[-1])
+    place = np.full(len(counts), MAX)  # clauses without predicates go last
+    first = rows[table.clause_ptr[:-1][counts > 0]]
+    place[counts > 0] = (first[:, 0].astype(np.int64) << 32) + first[:, 2]
+    order = np.argsort(place, kind="stable")
+    moved = rows[spans(table.clause_ptr[:-1][order], counts[order])]
+    return replace(
+        table,
+        clause_row=table.clause_row[order],
+        clause_ptr=pointers(counts[order]),
+        clause_program=table.clause_program[order],
+        predicate=np.concatenate([moved, rows[own:]]).ravel(),  # those of programs keep their places
+    )
+
+
+def _sort_predicates(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> None:
     counts = book.counts()
     ptr = pointers(counts + 1)
     below = np.zeros(int(ptr[-1]), np.int64)

@@ -117,6 +117,13 @@ def pointers(counts: Array) -> Array:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
+def spans(starts: Array, lengths: Array) -> Array:
+    """The numbers ``starts[i] … starts[i] + lengths[i] - 1`` of all spans, one after another."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    before = np.repeat(ends - lengths, lengths)
+    return np.repeat(starts.astype(np.int64), lengths) + np.arange(int(ends[-1]) if len(ends) else 0) - before
+
+
 def encode_keys(book: Codebook, owner: Array, keys: Array) -> Array:
     owner = read_only(owner)
     codes = np.empty(len(keys), np.int32)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from gpumatch import index as indexes
 from gpumatch import threads
 from gpumatch.blocks import decode_table, join_blocks
-from gpumatch.coded import EventEncoder, Table, encode_block, sort_predicates
+from gpumatch.coded import EventEncoder, Table, arrange, encode_block
 from gpumatch.codes import Codebook, bytes_of, freeze
 from gpumatch.errors import StorageError
 from gpumatch.events import EventBatch
@@ -54,7 +54,7 @@ class Segment:
     ) -> Segment:
         """``sample``: events that tell how often predicates hold; without any, widths do."""
         book, table = encode_block(source.block, attributes)
-        sort_predicates(attributes, book, table, sample)
+        table = arrange(attributes, book, table, sample)
         built = indexes.build(params, attributes, book, table)
         segment = cls(source.ids, source.texts, attributes, book, table, built, reason)
         freeze(table)
