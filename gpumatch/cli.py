@@ -34,12 +34,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         args.run(args)
-    except (gm.GpumatchError, OSError) as error:
-        _print_error(error)
-        return 2
     except KeyboardInterrupt:
         return 130
+    except _mendable() as error:
+        _print_error(error)
+        return 2
     return 0
+
+
+def _mendable() -> tuple[type[Exception], ...]:
+    """What a message is enough for. Asked for only when something fails, so that Arrow is not imported before."""
+    import pyarrow as pa
+
+    return gm.GpumatchError, OSError, pa.ArrowException
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,14 +121,12 @@ def _demo(args: argparse.Namespace) -> None:
 
 
 def _build(args: argparse.Namespace) -> None:
-    import pyarrow as pa
-
     from gpumatch import tables
 
     schema = _schema(args.schema) if args.schema else tables.infer_schema(args.events)
     matcher = gm.Matcher(schema, index=args.index)
     start = time.perf_counter()
-    table = tables.read_table(args.subscriptions, [args.id, args.where], {args.where: pa.string()})
+    table = tables.read_table(args.subscriptions, [args.id, args.where])
     rejected = []
     with _progress() as bar:
         task = bar.add_task("building", total=len(table))
@@ -146,6 +151,8 @@ def _match(args: argparse.Namespace) -> None:
         gm.set_num_threads(args.threads)
     columns = args.columns.split(",") if args.columns is not None else None
     tables.format_of(args.out)
+    if Path(args.out).exists() and Path(args.events).exists() and Path(args.out).samefile(args.events):
+        raise gm.GpumatchError(f"{args.out} is the file of events; write the matches to another one")
     matcher = gm.load(args.index)
     source = tables.open_table(args.events, tables.arrow_types(matcher.schema), columns)
     written = source.schema.names if columns is None else columns

@@ -77,15 +77,17 @@ def infer_schema(path: str | Path) -> pa.Schema:
     with _explained(path):
         match format_of(_existing(path)):
             case "parquet":
-                return pa.dataset.dataset(path, format="parquet").schema
+                schema = pa.dataset.dataset(path, format="parquet").schema
             case "csv":
-                return _open_csv(path, None, None)[0].schema
+                schema = _open_csv(path, None, None)[0].schema
             case "json":
-                return _infer_json(path)
+                schema = _infer_json(path)
+    _check_columns(path, schema.names, schema.names)
+    return schema
 
 
-def read_table(path: str | Path, columns: Sequence[str], types: Types) -> pa.Table:
-    """Chosen columns of a whole file; those without a type in ``types`` get the one that fits all of their values."""
+def read_table(path: str | Path, columns: Sequence[str]) -> pa.Table:
+    """Chosen columns of a whole file. Those of CSV are text: an id such as 007 stays what it is."""
     with _explained(path):
         match format_of(_existing(path)):
             case "parquet":
@@ -93,10 +95,12 @@ def read_table(path: str | Path, columns: Sequence[str], types: Types) -> pa.Tab
                 _check_columns(path, columns, found.schema.names)
                 return found.to_table(columns=list(columns))
             case "csv":
-                table = pa.csv.read_csv(path, convert_options=_csv_options(types, None))
+                names = _open_csv(path, None, None)[0].schema.names
+                _check_columns(path, columns, names)
+                texts = dict.fromkeys(columns, pa.string())
+                return pa.csv.read_csv(path, convert_options=_csv_options(texts, columns))
             case "json":
-                options = pa.json.ParseOptions(explicit_schema=pa.schema(list(types.items())))
-                table = pa.json.read_json(path, pa.json.ReadOptions(block_size=_BLOCK_BYTES), options)
+                table = pa.json.read_json(path, pa.json.ReadOptions(block_size=_BLOCK_BYTES))
     _check_columns(path, columns, table.column_names)
     return table.select(list(columns))
 
@@ -290,8 +294,9 @@ def _watched(path: str | Path) -> tuple[pa.NativeFile, Callable[[], float]]:
 
 def _chosen(path: object, names: Sequence[str], types: Types, columns: Sequence[str] | None) -> list[str]:
     """The columns to read, in the file's order: all by default, else the wanted ones and the attributes."""
-    _check_columns(path, columns or (), names)
-    return [name for name in names if columns is None or name in columns or name in types]
+    chosen = [name for name in names if columns is None or name in columns or name in types]
+    _check_columns(path, [*(columns or ()), *chosen], names)
+    return chosen
 
 
 def _texts(kind: pa.DataType) -> pa.DataType:
@@ -336,6 +341,8 @@ def _check_columns(path: object, columns: Sequence[str], found: Sequence[str]) -
     for name in columns:
         if name not in found:
             raise GpumatchError(f"{path} has no column {name!r}{nearest(name, found)}; it has {', '.join(found)}")
+        if found.count(name) > 1:
+            raise GpumatchError(f"{path} has {found.count(name)} columns named {name!r}; drop or rename all but one")
 
 
 def _existing(path: str | Path) -> str | Path:

@@ -109,8 +109,8 @@ def test_no_match_writes_an_empty_file(shell: Shell, index: str) -> None:
 
 
 def test_chunks_shrink_when_matches_are_many(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_alerts(shell.folder / "many.csv", {i: f"px > {i}" for i in range(100)})
-    shell("build", "many.csv", "many", "--schema", "px:float64")
+    pq.write_table(pa.table({"id": list(range(100)), "expr": [f"px > {i}" for i in range(100)]}), "subs.parquet")
+    shell("build", "subs.parquet", "many", "--schema", "px:float64")
     table = pa.table({"n": list(range(500)), "px": [float(i % 120) for i in range(500)]})
     pq.write_table(table, "many.parquet")
     monkeypatch.setattr(cli, "_PAIRS_AT_ONCE", 1000)
@@ -223,9 +223,44 @@ def test_explain_refuses(shell: Shell, index: str) -> None:
 
 
 def test_explain_takes_numbers_as_ids(shell: Shell) -> None:
-    write_alerts(shell.folder / "n.csv", {7: "px > 1", 8: "px > 2"})
-    shell("build", "n.csv", "n", "--schema", "px:float64")
+    (shell.folder / "n.jsonl").write_text('{"id": 7, "expr": "px > 1"}\n{"id": 8, "expr": "px > 2"}\n')
+    shell("build", "n.jsonl", "n", "--schema", "px:float64")
     assert "px > 2" in shell("explain", "n", "8", "--event", '{"px": 3}')
+
+
+def test_ids_of_csv_are_text(shell: Shell) -> None:
+    (shell.folder / "n.csv").write_text("id,expr\n007,px > 1\n010,px > 2\n")
+    shell("build", "n.csv", "n", "--schema", "px:float64")
+    assert list(gm.load("n").ids) == ["007", "010"]
+    assert "px > 2" in shell("explain", "n", "010", "--event", '{"px": 3}')
+
+
+def test_the_events_are_not_overwritten(shell: Shell, index: str) -> None:
+    before = (shell.folder / "bars.jsonl").read_bytes()
+    (shell.folder / "link.jsonl").symlink_to("bars.jsonl")
+    for out in ("bars.jsonl", "./bars.jsonl", "link.jsonl"):
+        assert f"{out} is the file of events" in shell.fails("match", index, "bars.jsonl", out)
+    assert (shell.folder / "bars.jsonl").read_bytes() == before
+
+
+def test_doubled_headers(shell: Shell, index: str) -> None:
+    (shell.folder / "twice.csv").write_text("id,expr,px,px\na,px > 1,1,2\n")
+    doubled = "twice.csv has 2 columns named 'px'; drop or rename all but one"
+    assert doubled in shell.fails("match", index, "twice.csv", "p.csv")
+    assert doubled in shell.fails("match", index, "twice.csv", "p.csv", "--columns", "id")
+    assert doubled in shell.fails("build", "alerts.csv", "i2", "--events", "twice.csv")
+    shell("build", "twice.csv", "i2", "--schema", "px:float64")
+    (shell.folder / "twice.csv").write_text("id,expr,id\na,px > 1,1\n")
+    assert "2 columns named 'id'" in shell.fails("build", "twice.csv", "i3", "--schema", "px:float64")
+
+
+@pytest.mark.parametrize("error", [gm.IdError("bad"), OSError("bad"), pa.ArrowKeyError("bad"), pa.ArrowInvalid("bad")])
+def test_errors_are_one_line(shell: Shell, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_info", fail)
+    assert shell.fails("info", "idx").strip().count("\n") == 0
 
 
 def test_info(shell: Shell, index: str) -> None:
@@ -284,11 +319,11 @@ def test_build_needs_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_as_a_program(shell: Shell, index: str) -> None:
     """The threads of a process, the entry point, and plain output where there is no terminal."""
-    command = [sys.executable, "-m", "gpumatch.cli", "match", index, "bars.jsonl", "p.csv", "--threads", "1"]
+    command = [sys.executable, "-m", "gpumatch", "match", index, "bars.jsonl", "p.csv", "--threads", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.startswith("3 events, 3 matches")
     assert run.stderr == ""
     version = subprocess.run(
-        [sys.executable, "-m", "gpumatch.cli", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "gpumatch", "--version"], capture_output=True, text=True, check=True
     )
     assert version.stdout == f"gpumatch {gm.__version__}\n"
