@@ -297,6 +297,8 @@ def rescale(ticks: Array, nanos: int, kind: AttributeType) -> Array:
 
 
 def _strings(array: Any) -> Strings:
+    if isinstance(array, pa.ChunkedArray) and pt.is_dictionary(array.type) and array.num_chunks > 1:
+        array = array.cast(array.type.value_type)  # Arrow joins no dictionaries that hold nulls
     encoded = _combined(array if pt.is_dictionary(array.type) else array.dictionary_encode())
     dictionary = encoded.dictionary.cast(pa.large_string())
     if dictionary.null_count or len(dictionary) > len(encoded):  # the latter would cost more to encode than the events

@@ -17,6 +17,18 @@ from gpumatch.keys import INF_KEY, MAX, MIN
 from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block, move_cuts
 from gpumatch.sparse import Sparse
 
+TABLE_TYPES = {
+    "clause_row": "int32",
+    "clause_ptr": "int64",
+    "clause_program": "int32",
+    "predicate": "int32",
+    "range_attribute": "int32",
+    "range_lo": "int32",
+    "range_hi": "int32",
+    "program_ptr": "int64",
+    "program_item": "int32",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

@@ -24,6 +24,16 @@ _LONG = 4096  # runs of keys from this length on are sorted by NumPy
 _CUTS_PER_BUCKET = 4  # in large codebooks, where buckets would cost more memory than they save time
 
 
+BOOK_TYPES = {
+    "cuts": "int64",
+    "cut_ptr": "int64",
+    "buckets": "int32",
+    "guide": "int64",
+    "pool_data": "uint8",
+    "pool_offsets": "int64",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Codebook:
     """Cuts of all attributes one after another, tables that speed up the search, and the sorted pool of strings."""

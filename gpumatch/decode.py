@@ -26,6 +26,8 @@ def expression_of(attributes: Attributes, book: Codebook, table: Table, row: int
     predicates: list[Predicate] = []
     first, last = table.clause_ptr[clauses[0] : clauses[0] + 2].tolist()
     for attribute, _, lo, hi in table.predicate.reshape(-1, 4)[first:last].tolist():
+        if lo > hi:
+            return Expr((False,))
         predicates += _tests(attributes, book, attribute, lo, hi)
     if len(predicates) < 2:
         return Expr(tuple(predicates) or (True,))

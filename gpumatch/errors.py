@@ -44,8 +44,9 @@ class DeviceError(GpumatchError, RuntimeError):
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """A hint for an unknown name: ``"; did you mean 'px'?"`` or the empty string."""
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    known = {other.lower(): other for other in names}
+    close = difflib.get_close_matches(name.lower()[:100], known, n=1, cutoff=0.5)
+    return f"; did you mean {known[close[0]]!r}?" if close else ""
 
 
 def _caret(text: str, position: int, width: int = 72) -> str:

@@ -225,6 +225,11 @@ def _constant(kind: AttributeType, raw: Any) -> Constant:
     if kind.kind == "timestamp":
         return Timestamp(raw * NANOS[kind.unit], kind.zone is not None)
     if kind.kind == "date":
-        return dt.date(1970, 1, 1) + dt.timedelta(days=raw)
+        try:
+            return dt.date(1970, 1, 1) + dt.timedelta(days=raw)
+        except OverflowError:
+            raise SchemaError(
+                f"a date {raw} days from 1970 is outside the years 1 to 9999 and cannot be shown"
+            ) from None
     convert: Callable[[Any], Constant] = {"int": int, "float": float, "bool": bool, "string": str}[kind.kind]
     return convert(raw)

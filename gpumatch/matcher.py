@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from gpumatch.device import resolve_device
 from gpumatch.errors import GpumatchError, IdError, SchemaError
 from gpumatch.events import EventBatch
 from gpumatch.expr import Expr, parse
+from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, params_from
 from gpumatch.longform import LONG_FORM, predicate_block
 from gpumatch.planner import Plan, PlannedSegment, choose, requested_index
@@ -52,6 +53,9 @@ class Matcher:
 
     def __init__(self, schema: SchemaLike, index: str | IndexParams = "auto", device: str = "auto") -> None:
         self.schema = Schema.of(schema)
+        for name, kind in zip(self.schema.names, self.schema.types, strict=True):
+            if kind.zone is not None:
+                zone_named(kind.zone, name)  # an unknown zone is an error now, not at the first constant
         self._attributes = Attributes.of(self.schema)
         self._requested = requested_index(index)
         self.device, self._device_reason = resolve_device(device)
@@ -77,15 +81,13 @@ class Matcher:
         texts = found[where].to_pylist()
         return self._add_expressions(_column_ids(found[id]), texts, on_error)
 
-    def add_ranges(self, ids: Any, ranges: Mapping[str, tuple[Any, Any]], closed: str = "both") -> None:
+    def add_ranges(
+        self, ids: Any, ranges: Mapping[str, tuple[Any, Any]], closed: str = "both", on_error: OnError = "raise"
+    ) -> list[Rejected]:
         """Add conjunctions of ranges from arrays: ``{"px": (low, high), …}``; NaN, None or NaT leaves a side open."""
         names = id_array(ids)
-        block = range_block(self._attributes, len(names), ranges, closed)
-        with self._lock:
-            errors = self._duplicates(names, {})
-            if errors:
-                raise errors[min(errors)]
-            self._append(Source(names, None, block))
+        block, errors = range_block(self._attributes, len(names), ranges, closed)
+        return self._add_block(names, None, block, errors, on_error)
 
     def add_predicates(self, table: Any, on_error: OnError = "raise") -> list[Rejected]:
         """Add from a table with a predicate a row: id, attribute, op, and value or values; those of an id are ANDed."""
@@ -295,6 +297,9 @@ class Matcher:
         """The live ids in the order of insertion: an array of integers, or of strings as Python objects."""
         found: Array = self._seal().ids.to_numpy(zero_copy_only=False)
         return found
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Matcher is not pickled or copied: save() it, and load() it where it is needed")
 
     def __repr__(self) -> str:
         return f"Matcher({len(self)} subscriptions, {len(self.schema)} attributes, device {self.device!r})"

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpumatch.arrow_in import from_any
 from gpumatch.columns import Column, Strings
-from gpumatch.errors import SchemaError
+from gpumatch.errors import GpumatchError, SchemaError
 from gpumatch.expr.constants import quoted
 from gpumatch.keys import MAX, MIN
 from gpumatch.predicates import EMPTY, Array, Attributes, Block, BlockBuilder
@@ -35,14 +35,20 @@ class _Ends:
     has: Array
 
 
-def range_block(attributes: Attributes, count: int, ranges: Mapping[str, Any], closed: str) -> Block:
-    """A side that is NaN, None or NaT is open; with both open the attribute is not constrained."""
+def range_block(
+    attributes: Attributes, count: int, ranges: Mapping[str, Any], closed: str
+) -> tuple[Block, dict[int, GpumatchError]]:
+    """The block, and the error of each row that has a low end above its high end.
+
+    A side that is NaN, None or NaT is open; with both open the attribute is not constrained.
+    """
     if closed not in _CLOSED:
         raise SchemaError(f"closed is one of {', '.join(_CLOSED)}, found {closed!r}")
     if not isinstance(ranges, Mapping):
         raise SchemaError(f"ranges are a dict of attribute -> (low, high), found {type(ranges).__name__}")
     builder = BlockBuilder(attributes.schema)
-    columns = [_column(builder, attributes, name, pair, count, closed) for name, pair in ranges.items()]
+    errors: dict[int, GpumatchError] = {}
+    columns = [_column(builder, attributes, name, pair, count, closed, errors) for name, pair in ranges.items()]
     present = np.stack([found[1] for found in columns], axis=1) if columns else np.zeros((count, 0), np.bool_)
     mask = present.ravel()
     numbers = np.array([found[0] for found in columns], np.int32)
@@ -56,7 +62,7 @@ def range_block(attributes: Attributes, count: int, ranges: Mapping[str, Any], c
     alive = ~dead[rows]
     kept = np.flatnonzero(~dead).astype(np.int32)
     builder.add_flat(kept, present.sum(axis=1)[kept], attribute[alive], lo[alive], hi[alive])
-    return builder.build(count)
+    return builder.build(count), errors
 
 
 def _interleave(columns: list[Array]) -> Array:
@@ -64,7 +70,13 @@ def _interleave(columns: list[Array]) -> Array:
 
 
 def _column(
-    builder: BlockBuilder, attributes: Attributes, name: str, pair: Any, count: int, closed: str
+    builder: BlockBuilder,
+    attributes: Attributes,
+    name: str,
+    pair: Any,
+    count: int,
+    closed: str,
+    errors: dict[int, GpumatchError],
 ) -> tuple[int, Array, Array, Array]:
     """Attribute, rows that it constrains, and their first and last keys (of strings: lower and upper cuts)."""
     at = attributes.schema.index(name)
@@ -74,11 +86,9 @@ def _column(
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise SchemaError(f"the ranges of {name!r} are a pair of arrays (low, high), found {pair.__class__.__name__}")
     low, high = (_ends(name, type, given, count) for given in pair)
-    wrong = low.has & high.has & (low.values > high.values)
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    for row in np.flatnonzero(low.has & high.has & (low.values > high.values)).tolist():
         ends = " above ".join(_shown(type, end.values[row]) for end in (low, high))
-        raise SchemaError(f"the range of {name!r} at position {row} has its low end {ends}")
+        errors.setdefault(row, SchemaError(f"the range of {name!r} at position {row} has its low end {ends}"))
     low_open, high_open = closed in ("right", "neither"), closed in ("left", "neither")
     if type.kind == "string":
         lo = _string_cuts(builder, low, int(low_open))

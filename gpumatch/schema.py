@@ -17,7 +17,6 @@ Kind = Literal["int", "float", "bool", "string", "date", "timestamp"]
 _KINDS: dict[str, tuple[Kind, str]] = {
     **{f"int{bits}": ("int", f"int{bits}") for bits in (8, 16, 32, 64)},
     "float32": ("float", "float32"),
-    "float": ("float", "float32"),
     "float64": ("float", "float64"),
     "double": ("float", "float64"),
     "bool": ("bool", "bool"),
@@ -67,9 +66,18 @@ class Schema:
         """From a mapping of names to type names, or from an Arrow schema."""
         if isinstance(schema, Schema):
             return schema
-        if not isinstance(schema, Mapping):
-            return cls({field.name: parse_type(field.name, str(field.type)) for field in schema})
-        return cls({_name(name): parse_type(name, given) for name, given in schema.items()})
+        if isinstance(schema, Mapping):
+            return cls({_name(name): parse_type(name, given) for name, given in schema.items()})
+        if not hasattr(schema, "field") or not hasattr(schema, "names"):
+            raise SchemaError(
+                f"a schema is a dict of attribute -> type name or an Arrow schema, found {type(schema).__name__}"
+            )
+        for name in schema.names:
+            if schema.names.count(name) > 1:
+                raise SchemaError(f"the Arrow schema has several fields named {name!r}; drop or rename all but one")
+        # Arrow writes float32 as "float", which in a dict could mean either: there it is refused.
+        types = {field.name: re.sub(r"\bfloat\b", "float32", str(field.type)) for field in schema}
+        return cls({name: parse_type(name, given) for name, given in types.items()})
 
     def index(self, name: str) -> int:
         """Position of an attribute; an unknown one is an error that offers the nearest name."""

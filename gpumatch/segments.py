@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from gpumatch import index as indexes
 from gpumatch import threads
 from gpumatch.blocks import decode_table, join_blocks
-from gpumatch.coded import EventEncoder, Table, arrange, encode_block
-from gpumatch.codes import Codebook, bytes_of, freeze
+from gpumatch.coded import TABLE_TYPES, EventEncoder, Table, arrange, encode_block
+from gpumatch.codes import BOOK_TYPES, Codebook, bytes_of, freeze
 from gpumatch.errors import StorageError
 from gpumatch.events import EventBatch
 from gpumatch.index import FlatIndex, IndexParams
@@ -137,7 +137,10 @@ def segment_from(
     if lacking:
         raise StorageError(f"the saved index lacks the array {lacking[0]!r}; save it again")
     parts = {part: {name: arrays[f"{part}.{name}"] for name in held} for part, held in names.items()}
-    indexes.check_arrays(parts["index"])
+    expected = {**BOOK_TYPES, **TABLE_TYPES, **{name: spec.dtype for name, spec in indexes.ARRAYS.items()}}
+    for name, found in (pair for part in parts.values() for pair in part.items()):
+        if found.dtype != expected[name] or found.ndim != 1:
+            raise StorageError(f"the array {name!r} of a saved index should be {expected[name]}, found {found.dtype}")
     ids = pa.array(arrays["ids"]) if "ids" in arrays else _strings(arrays, "ids")
     texts = None
     if "texts.data" in arrays:

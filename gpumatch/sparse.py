@@ -63,7 +63,8 @@ class Csr:
         column = from_any("value", kind, value)
         if column is None:  # no value is present
             offsets, attribute, column = np.zeros_like(offsets), attribute[:0], Column(empty(kind))
-        return cls(offsets.astype(np.int64, copy=False), attribute.astype(np.int32, copy=False), kind, column, names)
+        # Copies: kernels trust what was checked here, and the caller may go on to use these arrays.
+        return cls(offsets.astype(np.int64), attribute.astype(np.int32), kind, column, names)
 
     def slice(self, start: int, stop: int) -> Csr:
         first, last = int(self.offsets[start]), int(self.offsets[stop])

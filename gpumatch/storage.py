@@ -7,12 +7,15 @@ crash at any instant leaves the old index or the new one. There is no pickle: op
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +48,21 @@ def write(
     segments: Sequence[tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]],
 ) -> str:
     """Save an index, in the place of the one that is there if there is one. Returns the digest."""
-    folder = _target(Path(path))
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise StorageError(f"cannot save in {str(folder)!r}: it is a file, expected a directory") from None
+    except OSError as error:
+        raise StorageError(f"cannot save in {str(folder)!r}: {error.strerror}") from error
+    with _locked(folder):
+        return _write(folder, meta, segments)
+
+
+def _write(
+    folder: Path, meta: Mapping[str, Any], segments: Sequence[tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]]
+) -> str:
+    _check_target(folder)
     entries = []
     for number, (facts, arrays) in enumerate(segments):
         files = {name: _write_array(folder, f"s{number}.{name}", array) for name, array in arrays.items()}
@@ -122,21 +139,25 @@ def _digest(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def _target(folder: Path) -> Path:
-    """The folder to save in: new, empty, or one that holds an index, whole or damaged, or what a crash left of one."""
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time, of all threads and processes: each would remove the files that the other is writing."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        names = sorted(os.listdir(folder))
-    except (FileExistsError, NotADirectoryError):
-        raise StorageError(f"cannot save in {str(folder)!r}: it is a file, expected a directory") from None
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _check_target(folder: Path) -> None:
+    """Save only where nothing is, where an index is, whole or damaged, or what a crash left of one."""
+    names = sorted(os.listdir(folder))
     others = [name for name in names if not (_OWN_FILE.fullmatch(name) or _DRAFT.fullmatch(name))]
-    if MANIFEST in others and (_has_manifest(folder) or len(others) < len(names)):
-        return folder
-    if others:
+    if others and not (MANIFEST in others and (_has_manifest(folder) or len(others) < len(names))):
         raise StorageError(
             f"cannot save in {str(folder)!r}: it holds other files ({others[0]!r}); name a new or empty directory"
         )
-    return folder
 
 
 def _has_manifest(folder: Path) -> bool:
@@ -203,7 +224,7 @@ def _read_array(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: bool
         else:
             with open(path, "rb") as file:
                 array = npy.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise StorageError(f"{str(path)!r} is not an array: {error}; save or copy the index again") from None
     array.flags.writeable = False
     return array

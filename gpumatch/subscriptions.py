@@ -136,7 +136,8 @@ class _Binding:
         if type.multi or predicate.op in ("in", "like") or len(slots) < len(predicate.values) or len(self.rows) < _MANY:
             return None
         if type.kind == "string":
-            return self._equal_strings(self.columns[slots[0].index]) if predicate.op == "=" else None
+            plain = predicate.op == "=" and slots[0].kind == "literal"
+            return self._equal_strings(self.columns[slots[0].index]) if plain else None
         points = [self._points(slot, type, predicate.attribute) for slot in slots]
         if any(point is None for point in points):
             return None
@@ -266,6 +267,8 @@ class _Binding:
         if type.multi or not slots or len(slots) < len(item.values) or len(self.rows) < _MANY:
             return None
         if type.kind == "string":
+            if any(slot.kind != "literal" for slot in slots):
+                return None
             return self._string_rows([self.columns[slot.index] for slot in slots])
         columns = [self._points(slot, type, item.attribute) for slot in slots]
         if any(column is None for column in columns):

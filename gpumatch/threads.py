@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from gpumatch.errors import GpumatchError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -33,7 +35,7 @@ def get_num_threads() -> int:
     given = os.environ.get("GPUMATCH_NUM_THREADS", "")
     if given:
         if not given.isdigit() or int(given) < 1:
-            raise ValueError(f"GPUMATCH_NUM_THREADS must be a whole number of at least 1, found {given!r}")
+            raise GpumatchError(f"GPUMATCH_NUM_THREADS must be a whole number of at least 1, found {given!r}")
         return int(given)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import pickle
 import tempfile
 import threading
 from itertools import pairwise
@@ -701,3 +702,64 @@ def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
     doubled = pa.table([pa.array([1]), pa.array([2]), pa.array(["i = 1"])], names=["id", "id", "expr"])
     with pytest.raises(gm.SchemaError, match="several columns named 'id'"):
         matcher.add_table(doubled)
+
+
+def test_schemas_that_are_none() -> None:
+    for wrong in ("x", [("a", "int8")], 5):
+        with pytest.raises(gm.SchemaError, match="a schema is a dict"):
+            gm.Matcher(wrong)  # type: ignore[arg-type]
+    with pytest.raises(gm.SchemaError, match="several fields named 'a'"):
+        gm.Matcher(pa.schema([("a", pa.int8()), ("a", pa.string())]))
+    with pytest.raises(gm.SchemaError, match=r"'float'.*float32, float64"):
+        gm.Matcher({"a": "float"})
+    with pytest.raises(gm.SchemaError, match="Mars/X"):
+        gm.Matcher({"t": "timestamp[us, tz=Mars/X]"})
+    assert gm.Matcher(pa.schema([("a", pa.list_(pa.float32()))])).schema.to_dict() == {"a": "list<float32>"}
+
+
+def test_nearest_name_ignores_case() -> None:
+    with pytest.raises(gm.SchemaError, match="did you mean 'Price'"):
+        gm.Matcher({"Price": "int64"}).add({1: "PRICE = 1"})
+
+
+def test_matchers_are_not_pickled() -> None:
+    with pytest.raises(TypeError, match="save"):
+        pickle.dumps(gm.Matcher({"i": "int64"}))
+
+
+def test_ranges_may_be_collected() -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    rejected = matcher.add_ranges([1, 2, 2], {"i": ([5, 0, 0], [1, 9, 9])}, on_error="collect")
+    assert [(bad.id, bad.message.split(" ")[1]) for bad in rejected] == [(1, "range"), (2, "id")]
+    assert matcher.match_one({"i": 3}) == [2]
+
+
+def test_explain_a_range_beyond_infinity() -> None:
+    matcher = gm.Matcher({"f": "float64"})
+    above = pa.table({"id": ["a"], "attribute": ["f"], "op": [">"], "value": [float("inf")]})
+    matcher.add_predicates(above)
+    matcher.add({"b": "f > 0.0"})
+    assert not matcher.explain({"f": -1.0}, "a")
+    assert matcher.match_one({"f": float("inf")}) == ["b"]
+
+
+def test_two_threads_save_into_one_folder(tmp_path: Path) -> None:
+    one, two = gm.Matcher({"i": "int64"}), gm.Matcher({"i": "int64"})
+    one.add({1: "i = 1"})
+    two.add({2: "i = 1 OR i = 2"})
+    problems: list[BaseException] = []
+
+    def save(matcher: gm.Matcher) -> None:
+        try:
+            for _ in range(5):
+                matcher.save(tmp_path / "idx")
+        except BaseException as error:
+            problems.append(error)
+
+    workers = [threading.Thread(target=save, args=(matcher,)) for matcher in (one, two, one, two)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not problems
+    assert gm.load(tmp_path / "idx").match_one({"i": 1}) in ([1], [2])

@@ -44,7 +44,7 @@ def test_the_number_of_threads_is_checked(count: Any) -> None:
 @pytest.mark.parametrize("text", ["0", "two", "-1", "1.5"])
 def test_the_environment_is_checked(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUMATCH_NUM_THREADS", text)
-    with pytest.raises(ValueError, match="GPUMATCH_NUM_THREADS must be a whole number of at least 1, found"):
+    with pytest.raises(gm.GpumatchError, match="GPUMATCH_NUM_THREADS must be a whole number of at least 1, found"):
         threads.get_num_threads()
 
 

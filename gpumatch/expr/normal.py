@@ -211,7 +211,7 @@ def _gather(kind: str, children: Sequence[_Node]) -> list[_Node]:
     for group in groups.values():
         fold = _fold(kind, group) if len(group) > 1 else None
         # A gathered node has no span of its own: it is one clause either way, so it never becomes a residual.
-        out.append(group[0] if fold is None else _folded(group[0].start, group[0].stop, fold))
+        out += group if fold is None else [_folded(group[0].start, group[0].stop, fold)]
     return out
 
 

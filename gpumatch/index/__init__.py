@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumatch.errors import StorageError
 from gpumatch.index.flat import FlatIndex, IndexParams
-from gpumatch.index.postings import ARRAYS, PstBloom, Scan, build, check_arrays, match
+from gpumatch.index.postings import ARRAYS, PstBloom, Scan, build, match
 
 __all__ = [
     "ARRAYS",
@@ -16,7 +16,6 @@ __all__ = [
     "PstBloom",
     "Scan",
     "build",
-    "check_arrays",
     "index_named",
     "match",
     "params_from",

@@ -7,7 +7,6 @@ of Bloom signatures, which cost a look-up per candidate and leaf, a posting carr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.codes import Codebook
-from gpumatch.errors import StorageError
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams
 from gpumatch.kernels import postings as kernels
 from gpumatch.predicates import Array, Attributes
@@ -84,14 +82,6 @@ def build(params: IndexParams, attributes: Attributes, book: Codebook, table: Ta
     rest = np.flatnonzero(~hanging).astype(np.int32)
     arrays = (cell_shift, packed, node_ptr, filters, heads, rest)
     return FlatIndex(params, dict(zip(ARRAYS, arrays, strict=True)))
-
-
-def check_arrays(arrays: Mapping[str, Array]) -> None:
-    """Refuse arrays of another type than the table above says: kernels do not look."""
-    for name, spec in ARRAYS.items():
-        found = arrays[name]
-        if found.dtype != spec.dtype or found.ndim != 1:
-            raise StorageError(f"the array {name!r} of a saved index should be {spec.dtype}, found {found.dtype}")
 
 
 def _bits(counts: Array) -> Array:

@@ -219,3 +219,46 @@ def test_float32_attributes_hold_what_float32_holds(index: str, values: Any) -> 
     assert list(matcher.match([{"f": number, "x": values[1].item()}])) == right
     assert list(matcher.match({"f": values[:1], "x": values[1:]})) == right
     assert list(matcher.match(gm.EventBatch.from_csr([0, 2], [0, 1], values, ["f", "x"]))) == right
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_one_attribute_nested_deeply(index: str) -> None:
+    """Beyond some depth conditions on one attribute are no longer folded into one set: none may get lost."""
+    chain = "x > 0"
+    for at in range(1, 130):
+        chain = f"({chain}) OR x = {-at}" if at % 2 else f"({chain}) AND x <> {at}"
+    texts = [
+        "NOT " * 100 + "x > 5 AND x < 10",
+        "NOT " * 101 + "x > 5 OR x < 10",
+        "NOT " * 120 + "(x > 5) AND x < 10 AND y > 1",
+        chain,
+        f"NOT ({chain})",
+    ]
+    matcher = gm.Matcher({"x": "int64", "y": "int64"}, index=index)
+    matcher.add(dict(enumerate(texts)))
+    events = [{"x": x, "y": 2} for x in (-200, -129, -128, -3, 0, 2, 7, 20, 128, 131)] + [{"x": 7}, {"y": 2}]
+    right = [[at for at, t in enumerate(texts) if evaluate(gm.parse(t), event, matcher.schema)] for event in events]
+    assert list(matcher.match(events)) == right
+
+
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize(
+    "text", ["s = DATE '2024-01-01'", "s IN (DATE '2024-01-01', 'x')", "s = 5", "d = 5", "x = 'a'"]
+)
+def test_wrong_constants_are_refused_however_many_there_are(text: str, count: int) -> None:
+    matcher = gm.Matcher({"s": "string", "d": "date", "x": "int64"})
+    with pytest.raises(gm.SchemaError, match="has type"):
+        matcher.add({at: text.replace("5", str(at)).replace("01'", f"{at % 28 + 1:02}'") for at in range(count)})
+    assert len(matcher) == 0
+
+
+def test_csr_arrays_may_be_used_again() -> None:
+    """Kernels trust checked numbers, so a batch keeps its own."""
+    attribute = np.array([0, 1], np.int32)
+    matcher = gm.Matcher({"a": "int64", "b": "int64"})
+    matcher.add({0: "a = 5", 1: "b = 6"})
+    batch = gm.EventBatch.from_csr(np.array([0, 1, 2]), attribute, np.array([5, 6]), ["a", "b"])
+    matcher.observe(batch)
+    attribute[:] = 7
+    matcher.compact()
+    assert list(matcher.match(batch)) == [[0], [1]]
