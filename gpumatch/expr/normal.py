@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from gpumatch.expr.tree import Connective, Expr, Op, Predicate
 
+_LITERALS, _PER_ITEM = 64, 4  # so much may an expression grow by being split into clauses
 _FOLDED = 100  # levels of connectives that a formula may have: it is evaluated by recursion
 # A set of values of one attribute: the number of a predicate, or sets joined by a connective.
 Formula: TypeAlias = "int | tuple[str, tuple[Formula, ...]]"
@@ -99,7 +100,7 @@ def normal_form(expr: Expr, is_multi: Callable[[str], bool]) -> Form:
 
 class _Splitter:
     def __init__(self, length: int, is_multi: Callable[[str], bool]) -> None:
-        self.limit = 64 + 4 * length  # literals in all clauses together
+        self.limit = _LITERALS + _PER_ITEM * length  # literals in all clauses together
         self.is_multi = is_multi
 
     def leaf(self, predicate: Predicate, at: int) -> _Node:

@@ -28,11 +28,19 @@ def expected(schema: dict[str, str], wanted: list[gm.Expr], batch: list[dict[str
     return [[at for at, expr in enumerate(wanted) if evaluate(expr, event, typed) is True] for event in batch]
 
 
-@pytest.fixture(params=[1, 16], ids=["by column", "by row"], autouse=True)
-def binding(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Constants are bound column by column where a shape has many rows: here from one row on, too."""
+LIMITS = {
+    "by column": {"subscriptions._MANY": 1},  # as large sets are bound
+    "by row": {},
+    "hardly split": {"expr.normal._LITERALS": 0, "expr.normal._PER_ITEM": 1, "expr.normal._FOLDED": 1},
+}
+
+
+@pytest.fixture(params=LIMITS, autouse=True)
+def limits(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Answers do not depend on when constants are bound by column, sets are folded, or expressions are split."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpumatch.subscriptions._MANY", request.param)
+        for name, value in LIMITS[request.param].items():
+            patch.setattr(f"gpumatch.{name}", value)
         yield
 
 
