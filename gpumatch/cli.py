@@ -92,7 +92,9 @@ def _add_match(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="IDX", help="the folder of an index")
     parser.add_argument("events", metavar="EVENTS", help="a .parquet, .csv or .jsonl file, one event a row")
     parser.add_argument("out", metavar="OUT", help="the .parquet, .csv or .jsonl file to write")
-    parser.add_argument("--columns", metavar="A,B", help="event columns to write beside subscription (default: all)")
+    parser.add_argument(
+        "--columns", metavar="A,B", help="event columns to write beside subscription (default: all; '': none)"
+    )
     parser.add_argument("--threads", type=_positive, metavar="N", help="threads to use (default: all cores)")
     parser.set_defaults(run=_match)
 
@@ -149,12 +151,14 @@ def _match(args: argparse.Namespace) -> None:
 
     if args.threads is not None:
         gm.set_num_threads(args.threads)
-    columns = args.columns.split(",") if args.columns is not None else None
+    columns = None if args.columns is None else list(filter(None, args.columns.split(",")))
     tables.format_of(args.out)
     if Path(args.out).exists() and Path(args.events).exists() and Path(args.out).samefile(args.events):
         raise gm.GpumatchError(f"{args.out} is the file of events; write the matches to another one")
     matcher = gm.load(args.index)
     source = tables.open_table(args.events, tables.arrow_types(matcher.schema), columns)
+    if source.names and not any(name in matcher.schema for name in source.names):
+        _warn_of_strangers(args.events, source.names, matcher.schema.names)
     written = source.schema.names if columns is None else columns
     if "subscription" in written:
         raise gm.GpumatchError("the events have a column 'subscription'; choose others with --columns")
@@ -243,18 +247,45 @@ def _known_id(matcher: gm.Matcher, text: str) -> str | int:
     return text
 
 
+def _warn_of_strangers(path: str, found: Sequence[str], attributes: Sequence[str]) -> None:
+    held, known = (", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "") for names in (found, attributes))
+    hint = "are delimiter (a comma), upper and lower case right?"
+    print(
+        f"warning: {path} has none of the index's attributes: it has {held}, they are {known}; {hint}", file=sys.stderr
+    )
+
+
 def _chunks(matcher: gm.Matcher, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, gm.Matches]]:
     """Matches chunk by chunk, as many events at once as the matches so far make it wise."""
     events = _EVENTS_AT_FIRST
+    done = 0
     for batch in batches:
         first = 0
         while first < len(batch):
             chunk = batch.slice(first, events)
-            matches = matcher.match(chunk)
+            with _rows_of_the_file(done):
+                matches = matcher.match(chunk)
+            done += len(chunk)
             yield chunk, matches
             first += len(chunk)
             per_event = matches.n_pairs / len(chunk)
             events = int(min(2 * events, _EVENTS_AT_MOST, max(1, _PAIRS_AT_ONCE / (per_event + 1e-9))))
+
+
+@contextmanager
+def _rows_of_the_file(before: int) -> Iterator[None]:
+    """Errors that name an event of a chunk name the row of the file instead, counted from 1 as for CSV and JSON."""
+    try:
+        yield
+    except gm.SchemaError as error:
+        message = str(error)
+        shifted = re.sub(
+            r", but event (\d+) holds ",
+            lambda found: f", but row {before + int(found[1]) + 1:,} holds ",
+            message,
+            count=1,
+        )
+        raise gm.SchemaError(shifted) from error
 
 
 def _pairs_schema(source: pa.Schema, columns: Sequence[str], matcher: gm.Matcher) -> pa.Schema:

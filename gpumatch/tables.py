@@ -1,18 +1,17 @@
 """Tables in files: Parquet, CSV and JSON lines, chosen by the suffix, read and written in batches.
 
 CSV and JSON lines carry no types. A column of the index gets its attribute's type; in CSV an empty field is a missing
-value and a quoted empty one the empty string; other CSV columns stay text; other JSON fields get the type that the
-first block of the file shows.
+value and a quoted empty one the empty string; other CSV columns stay text; other JSON fields get the type that fits
+all of their values.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.dataset
-import pyarrow.json
 import pyarrow.parquet
 
+from gpumatch import jsonlines
 from gpumatch.errors import GpumatchError, nearest
+from gpumatch.fromtext import as_text, typed
 from gpumatch.schema import AttributeType, Schema
 
 Format = Literal["parquet", "csv", "json"]
@@ -38,9 +38,9 @@ _FORMATS: dict[str, Format] = {
 }
 _BATCH_ROWS = 65_536
 _WRITE_ROWS = 65_536  # at once: small row groups make Parquet slow to read, large lists of Python rows take memory
-_BLOCK_BYTES = 8 << 20  # of CSV and JSON text per batch; a JSON object must fit in it
+_BLOCK_BYTES = 8 << 20  # of CSV per batch
 _SCALARS = {
-    **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
+    **{f"int{bits}": pa.int64() for bits in (8, 16, 32, 64)},  # an int8 attribute may well meet a 300
     "float32": pa.float32(),
     "float64": pa.float64(),
     "bool": pa.bool_(),
@@ -53,7 +53,8 @@ _SCALARS = {
 class Source:
     """A file to be read once, batch by batch; ``done()`` is the share of it that was read, from 0 to 1."""
 
-    schema: pa.Schema
+    names: Sequence[str]  # of all columns of the file
+    schema: pa.Schema  # of the columns that are read
     batches: Iterator[pa.RecordBatch]
     done: Callable[[], float]
 
@@ -75,7 +76,7 @@ def arrow_types(schema: Schema) -> dict[str, pa.DataType]:
 def infer_schema(path: str | Path) -> pa.Schema:
     """Names and types of a file's columns; those of text files from their first block."""
     with _explained(path):
-        match format_of(_existing(path)):
+        match _input_format(path):
             case "parquet":
                 schema = pa.dataset.dataset(path, format="parquet").schema
             case "csv":
@@ -89,7 +90,7 @@ def infer_schema(path: str | Path) -> pa.Schema:
 def read_table(path: str | Path, columns: Sequence[str]) -> pa.Table:
     """Chosen columns of a whole file. Those of CSV are text: an id such as 007 stays what it is."""
     with _explained(path):
-        match format_of(_existing(path)):
+        match _input_format(path):
             case "parquet":
                 found = pa.dataset.dataset(path, format="parquet")
                 _check_columns(path, columns, found.schema.names)
@@ -100,22 +101,20 @@ def read_table(path: str | Path, columns: Sequence[str]) -> pa.Table:
                 texts = dict.fromkeys(columns, pa.string())
                 return pa.csv.read_csv(path, convert_options=_csv_options(texts, columns))
             case "json":
-                table = pa.json.read_json(path, pa.json.ReadOptions(block_size=_BLOCK_BYTES))
-    _check_columns(path, columns, table.column_names)
-    return table.select(list(columns))
+                return _read_json(path, columns)
 
 
 def open_table(path: str | Path, types: Types, columns: Sequence[str] | None = None) -> Source:
     """A file in batches of bounded size, with ``columns`` and all that ``types`` names, where the file has them."""
     with _explained(path):
-        match format_of(_existing(path)):
+        match _input_format(path):
             case "parquet":
                 source = _parquet_source(path, types, columns)
             case "csv":
                 source = _csv_source(path, types, columns)
             case "json":
                 source = _json_source(path, types, columns)
-    return Source(source.schema, _explaining(path, source.batches), source.done)
+    return replace(source, batches=_explaining(path, source.batches))
 
 
 def parse_row(text: str, types: Types) -> dict[str, Any]:
@@ -123,9 +122,9 @@ def parse_row(text: str, types: Types) -> dict[str, Any]:
     try:
         row = json.loads(text)
     except ValueError as error:
-        raise GpumatchError(f"the event is not JSON: {error}; expected an object such as {{'px': 3.5}}") from None
+        raise GpumatchError(f'the event is not JSON: {error}; expected an object such as {{"px": 3.5}}') from None
     if not isinstance(row, dict):
-        raise GpumatchError(f"the event is a JSON {type(row).__name__}, expected an object such as {{'px': 3.5}}")
+        raise GpumatchError(f'the event is a JSON {type(row).__name__}, expected an object such as {{"px": 3.5}}')
     for name in row:
         if name not in types:
             raise GpumatchError(f"the event names {name!r}, which is no attribute of the index{nearest(name, types)}")
@@ -133,9 +132,7 @@ def parse_row(text: str, types: Types) -> dict[str, Any]:
         return row
     wanted = {name: types[name] for name in row}
     with _explained("the event"):
-        options = pa.json.ParseOptions(explicit_schema=pa.schema(_textual(wanted)))
-        table = pa.json.read_json(io.BytesIO(json.dumps(row).encode()), parse_options=options)
-        event: dict[str, Any] = _typed(table, wanted).to_pylist()[0]
+        event: dict[str, Any] = jsonlines.parse(json.dumps(row).encode(), wanted).to_pylist()[0]
     return event
 
 
@@ -183,7 +180,7 @@ class _JsonWriter:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._file = path.open("w", encoding="utf-8")
-        self._schema = pa.schema([pa.field(field.name, _texts(field.type)) for field in schema])
+        self._schema = pa.schema([pa.field(field.name, as_text(field.type)) for field in schema])
 
     def write_table(self, table: pa.Table, rows: int) -> None:
         for batch in table.cast(self._schema).to_batches(max_chunksize=rows):
@@ -219,7 +216,7 @@ def _parquet_source(path: str | Path, types: Types, columns: Sequence[str] | Non
             yield batch
 
     schema = pa.schema([found.schema.field(name) for name in chosen])
-    return Source(schema, batches(), lambda: read / total if total else 1.0)
+    return Source(found.schema.names, schema, batches(), lambda: read / total if total else 1.0)
 
 
 def _csv_source(path: str | Path, types: Types, columns: Sequence[str] | None) -> Source:
@@ -228,8 +225,16 @@ def _csv_source(path: str | Path, types: Types, columns: Sequence[str] | None) -
     for name in chosen:
         if name in types and pa.types.is_list(types[name]):
             raise GpumatchError(f"{path}: {name!r} is a list, and CSV holds no lists; use Parquet or JSON lines")
-    reader, done = _open_csv(path, {name: types.get(name, pa.string()) for name in names}, chosen)
-    return Source(reader.schema, iter(reader), done)
+    reader, done = _open_csv(path, dict.fromkeys(names, pa.string()), chosen)
+    wanted = {name: types.get(name, pa.string()) for name in chosen}
+    return Source(names, pa.schema(list(wanted.items())), _typed_rows(reader, wanted), done)
+
+
+def _typed_rows(batches: Iterator[pa.RecordBatch], types: Types) -> Iterator[pa.RecordBatch]:
+    rows = 0
+    for batch in batches:
+        yield typed(batch, types, rows)
+        rows += len(batch)
 
 
 def _open_csv(
@@ -251,31 +256,41 @@ def _csv_options(types: Types, columns: Sequence[str] | None) -> pa.csv.ConvertO
 
 
 def _json_source(path: str | Path, types: Types, columns: Sequence[str] | None) -> Source:
-    wanted = dict(types)
-    extra = columns is None or any(name not in types for name in columns)
-    options = pa.json.ParseOptions(
-        explicit_schema=pa.schema(_textual(wanted)), unexpected_field_behavior="infer" if extra else "ignore"
-    )
-    file, done = _watched(path)
-    reader = pa.json.open_json(file, pa.json.ReadOptions(block_size=_BLOCK_BYTES), options)
-    chosen = _chosen(path, reader.schema.names, types, columns)
-    schema = pa.schema([pa.field(name, wanted.get(name, reader.schema.field(name).type)) for name in chosen])
-    return Source(schema, (_typed(batch.select(chosen), wanted) for batch in reader), done)
+    fields = jsonlines.fields(path)
+    names = list(fields)
+    wanted = {name: types.get(name, fields[name]) for name in _chosen(path, names, types, columns)}
+    batches, done = jsonlines.read(path, wanted)
+    schema = pa.schema([(name, kind or pa.string()) for name, kind in wanted.items()])
+    return Source(names, schema, batches, done)
+
+
+def _read_json(path: str | Path, columns: Sequence[str]) -> pa.Table:
+    fields = jsonlines.fields(path)
+    _check_columns(path, columns, list(fields))
+    for name in columns:
+        if fields[name] is None:
+            raise GpumatchError(f"{path}: column {name!r} holds values of several types, expected one type")
+    wanted = {name: fields[name] for name in columns}
+    return pa.Table.from_batches(jsonlines.read(path, wanted)[0], pa.schema(list(wanted.items())))
 
 
 def _infer_json(path: str | Path) -> pa.Schema:
-    """As Arrow infers it, except for times: it calls dates timestamps, forgets zones, and leaves fractions as text."""
-    options = pa.json.ReadOptions(block_size=_BLOCK_BYTES)
-    schema = pa.json.open_json(_watched(path)[0], options).schema
-    texts = pa.schema([pa.field(field.name, _texts(field.type)) for field in schema])
-    batch = next(iter(pa.json.open_json(_watched(path)[0], options, pa.json.ParseOptions(explicit_schema=texts))))
+    """The types that fit all values; texts that are dates or times in the first block are these."""
+    fields = jsonlines.fields(path)
+    for name, kind in fields.items():
+        if kind is None:
+            raise GpumatchError(f"column {name!r} holds values of several types; give the schema by --schema")
+    schema = pa.schema(list(fields.items()))
+    batch = next(jsonlines.read(path, fields)[0], None)
     for i, field in enumerate(schema):
-        if pa.types.is_timestamp(field.type) or pa.types.is_string(field.type):
+        if batch is not None and pa.types.is_string(field.type):
             schema = schema.set(i, pa.field(field.name, _time_type(batch.column(field.name))))
     return schema
 
 
 def _time_type(texts: pa.Array) -> pa.DataType:
+    if texts.null_count == len(texts):
+        return pa.string()
     for candidate in (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")):
         try:
             texts.cast(candidate)
@@ -297,29 +312,6 @@ def _chosen(path: object, names: Sequence[str], types: Types, columns: Sequence[
     chosen = [name for name in names if columns is None or name in columns or name in types]
     _check_columns(path, [*(columns or ()), *chosen], names)
     return chosen
-
-
-def _texts(kind: pa.DataType) -> pa.DataType:
-    """The type with text in the place of dates and times, which JSON does not have."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_texts(kind.value_type))
-    return pa.string() if pa.types.is_temporal(kind) else kind
-
-
-def _textual(types: Types) -> list[tuple[str, pa.DataType]]:
-    return [(name, _texts(kind)) for name, kind in types.items()]
-
-
-def _typed(batch: Any, types: Types) -> Any:
-    """A table or batch whose texts have become the dates and times that ``types`` asks for."""
-    names, columns = batch.schema.names, []
-    for name in names:
-        column = batch.column(name)
-        try:
-            columns.append(column.cast(types.get(name, column.type)))
-        except pa.ArrowInvalid as error:
-            raise pa.ArrowInvalid(f"column {name!r}: {error}") from None
-    return type(batch).from_arrays(columns, names=names)
 
 
 def _without_nan(column: pa.Array) -> pa.Array:
@@ -345,22 +337,24 @@ def _check_columns(path: object, columns: Sequence[str], found: Sequence[str]) -
             raise GpumatchError(f"{path} has {found.count(name)} columns named {name!r}; drop or rename all but one")
 
 
-def _existing(path: str | Path) -> str | Path:
-    format_of(path)
+def _input_format(path: str | Path) -> Format:
+    """The format of what is there; a folder holds Parquet files, as Spark writes it."""
+    if Path(path).is_dir():
+        return "parquet"
+    kind = format_of(path)
     if not Path(path).exists():
         raise GpumatchError(f"{path} does not exist")
-    return path
+    return kind
 
 
 @contextmanager
 def _explained(path: object) -> Iterator[None]:
     try:
         yield
+    except GpumatchError as error:
+        raise error if str(path) in str(error) else GpumatchError(f"cannot read {path}: {error}") from None
     except (pa.ArrowException, OSError) as error:
-        hint = (
-            "; name the columns you need if others differ from line to line" if "unexpected field" in str(error) else ""
-        )
-        raise GpumatchError(f"cannot read {path}: {error}{hint}") from error
+        raise GpumatchError(f"cannot read {path}: {error}") from error
 
 
 def _explaining(path: object, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

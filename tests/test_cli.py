@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gpumatch as gm
-from gpumatch import cli
+from gpumatch import cli, tables
 
 SCHEMA = "sym:string,px:float64,at:timestamp[us, tz=UTC]"
 ALERTS = {"hot": "sym = 'NVDA' AND px > 900", "cheap": "px < 10 OR sym = 'X'", "new": "at >= '2024-01-01'"}
@@ -105,7 +105,44 @@ def test_formats(shell: Shell, index: str, events: str, out: str) -> None:
 def test_no_match_writes_an_empty_file(shell: Shell, index: str) -> None:
     (shell.folder / "none.jsonl").write_text('{"px": 50.0}\n')
     assert shell("match", index, "none.jsonl", "pairs.parquet").startswith("1 events, 0 matches")
-    assert pq.read_table("pairs.parquet").schema.names == ["sym", "px", "at", "subscription"]
+    assert pq.read_table("pairs.parquet").schema.names == ["px", "subscription"]
+
+
+def test_no_events(shell: Shell, index: str) -> None:
+    (shell.folder / "none.jsonl").write_text("")
+    (shell.folder / "none.csv").write_text("sym,px\n")
+    for events in ("none.jsonl", "none.csv"):
+        assert shell("match", index, events, "pairs.csv").startswith("0 events, 0 matches")
+        assert shell.err == ""
+
+
+def test_only_subscriptions(shell: Shell, index: str) -> None:
+    shell("match", index, "bars.jsonl", "pairs.csv", "--columns", "")
+    assert (shell.folder / "pairs.csv").read_text().splitlines() == ['"subscription"', '"hot"', '"new"', '"cheap"']
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("columns", [[], ["--columns", ""]])
+def test_events_without_attributes_are_pointed_out(shell: Shell, suffix: str, columns: list[str]) -> None:
+    write_alerts(shell.folder / "gaps.csv", {"gap": "px IS NULL"})
+    shell("build", "gaps.csv", "gaps", "--schema", "px:float64,sym:string")
+    with tables.Sink(f"odd{suffix}", pa.schema([("PX", pa.string()), ("n", pa.string())])) as sink:
+        sink.write(pa.record_batch({"PX": ["1", "2"], "n": ["a", "b"]}))
+    assert shell("match", "gaps", f"odd{suffix}", "pairs.csv", *columns).startswith("2 events, 2 matches")
+    assert shell.err.startswith(
+        f"warning: odd{suffix} has none of the index's attributes: it has 'PX', 'n', they are 'px', 'sym';"
+    )
+    assert shell.err.count("\n") == 1
+    shell("match", "gaps", "bars.jsonl", "pairs.csv")
+    assert shell.err == ""
+
+
+def test_errors_name_rows_of_the_file(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_EVENTS_AT_FIRST", 8)
+    write_alerts(shell.folder / "whole.csv", {"a": "n > 1"})
+    shell("build", "whole.csv", "whole", "--schema", "n:int64")
+    pq.write_table(pa.table({"n": [1.0] * 99 + [2.5]}), "bad.parquet")
+    assert "attribute 'n' is int64, but row 100 holds 2.5" in shell.fails("match", "whole", "bad.parquet", "p.csv")
 
 
 def test_chunks_shrink_when_matches_are_many(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +257,7 @@ def test_explain(shell: Shell, index: str) -> None:
 def test_explain_refuses(shell: Shell, index: str) -> None:
     assert "'warm'" in shell.fails("explain", index, "warm", "--event", "{}")
     assert "did you mean 'px'?" in shell.fails("explain", index, "hot", "--event", '{"pxx": 1}')
+    assert 'an object such as {"px": 3.5}' in shell.fails("explain", index, "hot", "--event", "{'px': 1}")
 
 
 def test_explain_takes_numbers_as_ids(shell: Shell) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpumatch import tables
+from gpumatch import jsonlines, tables
 from gpumatch.errors import GpumatchError
 from gpumatch.schema import Schema
 
@@ -96,7 +96,7 @@ def test_chosen_columns_and_attributes_are_read(tmp_path: Path, suffix: str) -> 
     assert read(path, {"b": pa.int64()}, ["c"]).select(["b", "c"]).to_pylist() == [
         {"b": 2, "c": 3 if suffix != ".csv" else "3"}
     ]
-    assert "a" not in read(path, {"b": pa.int64()}, ["c"] if suffix != ".jsonl" else ["b"]).column_names
+    assert read(path, {"b": pa.int64()}, ["c"]).column_names == ["b", "c"]
     with pytest.raises(GpumatchError, match=r"no column 'cc'; did you mean 'c'\?; it has"):
         tables.open_table(path, {"b": pa.int64()}, ["cc"])
 
@@ -112,8 +112,112 @@ def test_json_lines_may_lack_attributes(tmp_path: Path) -> None:
     ]
 
 
-def test_folder_of_parquet_files(tmp_path: Path) -> None:
-    folder = tmp_path / "spark.parquet"
+MIXED = """{"x": 1, "n": 1, "y": {"a": [1]}, "at": "2024-01-01 00:00:00"}
+{"x": "one", "n": 2, "y": {"a": 2}, "late": 1}
+
+{"x": null, "n": 3, "late": 2.5}
+{"x": ["ü", 1.5]}
+"""
+
+
+@pytest.mark.parametrize("block", [1, 8 << 20])
+def test_json_fields_that_are_no_attributes(tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonlines, "_BLOCK_BYTES", block)
+    path = tmp_path / "t.jsonl"
+    path.write_text(MIXED)
+    types = {"n": pa.int64(), "absent": pa.float64()}
+    table = read(path, types)
+    assert table.column_names == ["x", "n", "y", "at", "late"]
+    assert table["x"].to_pylist() == ["1", "one", None, '["ü", 1.5]']
+    assert table["n"].to_pylist() == [1, 2, 3, None]
+    assert table["y"].to_pylist() == ['{"a": [1]}', '{"a": 2}', None, None]
+    assert table["at"].to_pylist() == ["2024-01-01 00:00:00", None, None, None]
+    assert table["late"].to_pylist() == [None, 1.0, 2.5, None]
+    assert read(path, types, []).to_pydict() == {"n": [1, 2, 3, None]}
+    with pytest.raises(GpumatchError, match="'x' holds values of several types"):
+        tables.infer_schema(path)
+    with pytest.raises(GpumatchError, match="'x' holds values of several types"):
+        tables.read_table(path, ["n", "x"])
+
+
+def test_json_objects_without_fields_are_events(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("{}\n\n{}\n")
+    source = tables.open_table(path, TYPES)
+    assert source.schema.names == []
+    assert sum(map(len, source.batches)) == 2
+
+
+WHOLE = ["1", "2.0", "9223372036854775807", "-9223372036854775808.00", "1e3", "-0.0", "2.00000000000000000000"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_whole_numbers_for_integers(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"t{suffix}"
+    rows = [f"{text},a" if suffix == ".csv" else f'{{"n": {text}, "x": "a"}}' for text in WHOLE]
+    gap = [",a", " 7 ,a"] if suffix == ".csv" else ['{"x": "a"}', '{"n": 7, "x": "a"}']
+    path.write_text("\n".join([*(["n,x"] if suffix == ".csv" else []), *rows, *gap]))
+    expected = [1, 2, 2**63 - 1, -(2**63), 1000, 0, 2, None, 7]
+    assert read(path, {"n": pa.int64()})["n"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("bad", ["2.5", "9223372036854775808", "1e-30"])
+def test_fractions_for_integers(tmp_path: Path, suffix: str, bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(jsonlines, "_BLOCK_BYTES", 100)
+    path = tmp_path / f"t{suffix}"
+    values = ["1", "2.0"] * 50 + [bad]
+    path.write_text("\n".join(["n,x", *(f"{value},a" for value in values)]))
+    if suffix == ".jsonl":
+        path.write_text("\n".join(f'{{"n": {value}}}' for value in values))
+    with pytest.raises(GpumatchError, match=r"cannot read .*: column 'n', row 101: expected a whole number, found"):
+        read(path, {"n": pa.int64()})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"n": 1}]', "line 1 is a JSON array; expected JSON lines, one object a line"),
+        ('[\n{"n": 1}\n]', "line 1 begins a JSON array; expected JSON lines"),
+        ('{"n": 1}\n7', "line 2 is a JSON number; expected JSON lines"),
+        ('{"n": 1}\n\n{"n": 2', "line 3 is not JSON"),
+        ('{"n": 1}\n{"n": "x"}', "column 'n', row 2: expected a JSON number, found string"),
+        ('{"up": 1}', "column 'up', row 1: expected a JSON boolean, found number"),
+    ],
+)
+def test_broken_json(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(GpumatchError, match=rf"cannot read .*t\.json: {message}"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("n,px\n1,2\n1,x\n", "column 'px', row 2: .*'x'"),
+        ("up\ntrue\nFALSE\n2\n", "column 'up', row 3: .*2"),
+        ("day\n2024-01-01\n2024-02-30\n", "column 'day', row 2: .*2024-02-30"),
+        ("n,px\n1,2\n1\n", "Expected 2 columns, got 1"),
+    ],
+)
+def test_broken_csv(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(GpumatchError, match=rf"cannot read .*t\.csv: .*{message}"):
+        read(path)
+
+
+def test_integers_of_any_width(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("n\n300\n")
+    assert read(path, tables.arrow_types(Schema.of({"n": "int8"})))["n"].to_pylist() == [300]
+
+
+@pytest.mark.parametrize("name", ["spark.parquet", "spark"])
+def test_folder_of_parquet_files(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
     folder.mkdir()
     for part in range(3):
         pq.write_table(pa.table({"n": [part, part]}), folder / f"part-{part}.parquet")
@@ -124,6 +228,7 @@ def test_folder_of_parquet_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_files_of_many_blocks(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(jsonlines, "_BLOCK_BYTES", 1000)
     table = pa.table({"n": list(range(1000)), "sym": [f"s{i}" for i in range(1000)]})
     path = write(tmp_path / f"t{suffix}", table)
     source = tables.open_table(path, {"n": pa.int64(), "sym": pa.string()})
@@ -165,8 +270,11 @@ def test_missing_empty_and_broken_files(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(GpumatchError, match="does not exist"):
         tables.open_table(path, TYPES)
     path.write_text("")
-    with pytest.raises(GpumatchError, match=rf"cannot read .*t\{suffix}"):
-        tables.open_table(path, TYPES)
+    if suffix == ".jsonl":  # no lines, no events
+        assert len(read(path)) == 0
+    else:
+        with pytest.raises(GpumatchError, match=rf"cannot read .*t\{suffix}"):
+            tables.open_table(path, TYPES)
     path.write_text("n\nx\n" if suffix == ".csv" else '{"n": "x"}')
     with pytest.raises(GpumatchError, match=rf"cannot read .*t\{suffix}"):
         read(path)

@@ -1,0 +1,71 @@
+"""Values from text: columns of CSV and JSON in the types of their attributes, with errors that name column and row."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpumatch.errors import GpumatchError
+
+EXACT = pa.decimal256(76, 38)  # holds every int64, and enough of a fraction to tell that there is one
+
+
+def as_text(kind: pa.DataType) -> pa.DataType:
+    """The type with text in the place of dates and times, which JSON does not have."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(as_text(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(as_text(kind.value_type))
+    return pa.string() if pa.types.is_temporal(kind) else kind
+
+
+def typed(batch: Any, types: Mapping[str, pa.DataType], first: int = 0) -> Any:
+    """The batch (or table) in these types; ``first`` is how many rows of the file come before it."""
+    names = batch.schema.names
+    columns = [_typed(batch.column(name), types.get(name), name, first) for name in names]
+    return type(batch).from_arrays(columns, names=names)
+
+
+def _typed(column: Any, kind: pa.DataType | None, name: str, first: int) -> Any:
+    if kind is None or column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        pass
+    if pa.types.is_string(column.type):
+        column = _tidy(column)
+    if pa.types.is_integer(kind) and pa.types.is_string(column.type) and _cast(column, EXACT) is not None:
+        column = column.cast(EXACT)  # pandas writes 2.0 where a column of integers has gaps
+    whole = _cast(column, kind)
+    if whole is not None:
+        return whole
+    at = bisect_left(range(1, len(column)), True, key=lambda rows: _cast(column.slice(0, rows), kind) is None)
+    try:
+        column.slice(at, 1).cast(kind)
+    except pa.ArrowInvalid as error:
+        why = f"expected a whole number, found {_shown(column[at].as_py())}" if pa.types.is_integer(kind) else error
+        raise GpumatchError(f"column {name!r}, row {first + at + 1:,}: {why}") from None
+    raise AssertionError("the row cannot be converted")
+
+
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _tidy(texts: Any) -> Any:
+    """Numbers and times without the space around them; what is empty is missing."""
+    texts = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _shown(value: object) -> str:
+    return f"{value.normalize():f}" if isinstance(value, Decimal) else repr(value)
