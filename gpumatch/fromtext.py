@@ -40,11 +40,11 @@ def _typed(column: Any, kind: pa.DataType | None, name: str, first: int) -> Any:
         pass
     if pa.types.is_string(column.type):
         column = _tidy(column)
-    if pa.types.is_integer(kind) and pa.types.is_string(column.type) and _cast(column, EXACT) is not None:
-        column = column.cast(EXACT)  # pandas writes 2.0 where a column of integers has gaps
-    whole = _cast(column, kind)
-    if whole is not None:
-        return whole
+        exact = _cast(column, EXACT) if pa.types.is_integer(kind) else None
+        column = column if exact is None else exact  # pandas writes 2.0 where a column of integers has gaps
+    values = _cast(column, kind)
+    if values is not None:
+        return values
     at = bisect_left(range(1, len(column)), True, key=lambda rows: _cast(column.slice(0, rows), kind) is None)
     try:
         column.slice(at, 1).cast(kind)

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 def check_frame(frame: object, what: str) -> None:
     """Only DataFrames of PySpark, classic or Connect."""
-    from pyspark.sql import DataFrame
+    try:
+        from pyspark.sql import DataFrame
+    except ModuleNotFoundError as error:
+        raise ImportError("gpumatch.spark needs PySpark: pip install 'gpumatch[spark]'") from error
 
     if not isinstance(frame, DataFrame):
         raise TypeError(f"{what} must be a PySpark DataFrame, found {type(frame).__name__}")

@@ -36,9 +36,9 @@ def match_events(
     Index and columns are checked at once. Only where the driver cannot read the folder, say by ``id_type`` which type
     the ids have: then every column is sent to the executors, and they check.
     """
+    check_frame(events, "events")
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    check_frame(events, "events")
     output = _output(events.columns if columns is None else columns, subscription)
     matcher = _matcher(index, id_type)
     attributes = [name for name in events.columns if matcher is None or name in matcher.schema]

@@ -15,7 +15,7 @@ import pytest
 def spark() -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'gpumatch[spark]'")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java is not installed: Spark needs a JDK 17")
+        pytest.skip("Java is not installed: Spark needs a JDK 17 or 21")
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
