@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gpumatch as gm
-from gpumatch import cli, tables
+from gpumatch import cli, tables, threads
 
 SCHEMA = "sym:string,px:float64,at:timestamp[us, tz=UTC]"
 ALERTS = {"hot": "sym = 'NVDA' AND px > 900", "cheap": "px < 10 OR sym = 'X'", "new": "at >= '2024-01-01'"}
@@ -299,6 +299,12 @@ def test_errors_are_one_line(shell: Shell, monkeypatch: pytest.MonkeyPatch, erro
 
     monkeypatch.setattr(cli, "_info", fail)
     assert shell.fails("info", "idx").strip().count("\n") == 0
+
+
+def test_bad_number_of_threads(shell: Shell, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUMATCH_NUM_THREADS", "many")
+    monkeypatch.setattr(threads, "_count", None)
+    assert "GPUMATCH_NUM_THREADS" in shell.fails("match", index, "bars.jsonl", "p.csv")
 
 
 def test_info(shell: Shell, index: str) -> None:

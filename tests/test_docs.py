@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
 
 import pytest
 
+import gpumatch as gm
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import check, parse
-from gpumatch.schema import Schema
+from gpumatch.schema import _KINDS, Schema, parse_type
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -78,6 +80,33 @@ def test_operators_by_type(operator: str, kind: str, applies: bool) -> None:
     else:
         with pytest.raises(GpumatchError, match=f"{operator} works on strings only"):
             check(expr, SCHEMA)
+
+
+def test_table_of_types() -> None:
+    text = (ROOT / "docs" / "language.md").read_text()
+    table = text[text.index("| type | also written |") : text.index("Everything else")]
+    named = set(re.findall(r"`([^`…]+)`", table)) - {"UTC", "+05:30"}
+    assert {str(parse_type("x", name)) for name in named} == {
+        *(f"int{bits}" for bits in (8, 16, 32, 64)),
+        *("float32", "float64", "bool", "string", "date", "timestamp[us]", "timestamp[ns]"),
+        "timestamp[us, tz=Europe/Berlin]",
+    }
+    assert set(_KINDS) <= named
+    for form in re.findall(r"`([^`]*…[^`]*)`", table):
+        assert str(parse_type("x", form.replace("…", "int8"))) == "list<int8>"
+    for name in ("uint8", "decimal128(5, 2)", "binary", "float"):
+        with pytest.raises(GpumatchError, match="not supported"):
+            parse_type("x", name)
+
+
+@pytest.mark.parametrize(
+    ("clock", "instant"),
+    [("2024-03-31 02:30", "2024-03-31T03:30:00+02:00"), ("2024-10-27 02:30", "2024-10-27T02:30:00+02:00")],
+)
+def test_clocks_that_are_skipped_or_shown_twice(clock: str, instant: str) -> None:
+    matcher = gm.Matcher({"at": "timestamp[us, tz=Europe/Berlin]"})
+    matcher.add({"at": f"at = '{clock}'"})
+    assert matcher.match_one({"at": dt.datetime.fromisoformat(instant)}) == ["at"]
 
 
 @pytest.mark.parametrize(
