@@ -196,12 +196,14 @@ class Matcher:
     def compact(self) -> None:
         """Rebuild everything as one segment, without removed subscriptions and with what was observed of events."""
         with self._lock:
-            snapshot = self._seal()
+            snapshot = self._snapshot
             keeps = [None if dead is None else ~dead for dead in snapshot.dead]
             sources = [s.source(keep) for s, keep in zip(snapshot.segments, keeps, strict=True)]
-            merged = join_sources(self._attributes, sources, [None] * len(sources)) if sources else None
-            built = () if merged is None or len(merged) == 0 else (self._build(merged),)
-            self._snapshot = Snapshot(built, (None,) * len(built))
+            sources += self._tail.sources
+            if sources:
+                merged = join_sources(self._attributes, sources, [None] * len(sources))
+                self._snapshot = Snapshot((self._build(merged),), (None,))
+                self._tail = _Tail()
 
     def observe(self, events: Any) -> None:
         """Learn from events how often predicates hold; what is built from now on, or by ``compact``, uses it."""
