@@ -46,7 +46,7 @@ def _mendable() -> tuple[type[Exception], ...]:
     """What a message is enough for. Asked for only when something fails, so that Arrow is not imported before."""
     import pyarrow as pa
 
-    return gm.GpumatchError, OSError, pa.ArrowException
+    return gm.GpumatchError, OSError, UnicodeError, pa.ArrowException
 
 
 def _parser() -> argparse.ArgumentParser:

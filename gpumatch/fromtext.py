@@ -45,13 +45,19 @@ def _typed(column: Any, kind: pa.DataType | None, name: str, first: int) -> Any:
     values = _cast(column, kind)
     if values is not None:
         return values
-    at = bisect_left(range(1, len(column)), True, key=lambda rows: _cast(column.slice(0, rows), kind) is None)
+    at = bisect_left(range(len(column) - 1), True, key=lambda last: _cast(_rows(column, 0, last + 1), kind) is None)
     try:
-        column.slice(at, 1).cast(kind)
+        _rows(column, at, at + 1).cast(kind)
     except pa.ArrowInvalid as error:
-        why = f"expected a whole number, found {_shown(column[at].as_py())}" if pa.types.is_integer(kind) else error
+        whole = pa.types.is_integer(kind.value_type if pa.types.is_list(kind) else kind)
+        why = f"expected a whole number, found {_shown(column[at].as_py())}" if whole else error
         raise GpumatchError(f"column {name!r}, row {first + at + 1:,}: {why}") from None
     raise AssertionError("the row cannot be converted")
+
+
+def _rows(column: Any, start: int, stop: int) -> Any:
+    """A copy: Arrow casts all elements that a slice of lists shares, not only its own."""
+    return column.take(pa.array(range(start, stop), pa.int64()))
 
 
 def _cast(column: Any, kind: pa.DataType) -> Any:
@@ -68,4 +74,6 @@ def _tidy(texts: Any) -> Any:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
     return f"{value.normalize():f}" if isinstance(value, Decimal) else repr(value)

@@ -81,8 +81,7 @@ def _blocks(path: str | Path) -> tuple[Iterator[bytes], Callable[[], float]]:
             while lines := file.readlines(_BLOCK_BYTES):
                 block = b"".join(lines)
                 read += len(block)
-                if block.strip():
-                    yield block
+                yield block
 
     return blocks(), lambda: read / size if size else 1.0
 
@@ -94,6 +93,11 @@ def _arrow(block: bytes, types: Mapping[str, pa.DataType], others: str) -> pa.Ta
 
 
 def _block_fields(block: bytes, lines: int) -> Fields:
+    try:
+        block.decode()  # Arrow takes whatever is between quotes
+    except UnicodeDecodeError as error:
+        line = lines + block[: error.start].count(b"\n") + 1
+        raise GpumatchError(f"line {line:,} is not UTF-8") from None
     try:
         return {field.name: as_text(field.type) for field in _arrow(block, {}, "infer").schema}
     except pa.ArrowInvalid:

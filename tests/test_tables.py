@@ -193,6 +193,24 @@ def test_broken_json(tmp_path: Path, text: str, message: str) -> None:
         read(path)
 
 
+@pytest.mark.parametrize("block", [1, 8 << 20])
+def test_json_is_utf8(tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonlines, "_BLOCK_BYTES", block)
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b'{"x": "a"}\n\n{"x": "\xff"}\n')
+    with pytest.raises(GpumatchError, match="line 3 is not UTF-8"):
+        read(path)
+
+
+def test_json_lists_of_integers(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"t": [1, 2.0]}\n{"t": []}\n{"t": [null, 9007199254740993]}\n')
+    assert read(path, {"t": pa.list_(pa.int64())})["t"].to_pylist() == [[1, 2], [], [None, 2**53 + 1]]
+    path.write_text('{"t": [1, 2.0]}\n{"t": null}\n{"t": [3, 3.5]}\n{"t": [4]}\n')
+    with pytest.raises(GpumatchError, match=r"column 't', row 3: expected a whole number, found \[3, 3\.5\]"):
+        read(path, {"t": pa.list_(pa.int64())})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
