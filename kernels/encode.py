@@ -127,26 +127,27 @@ def fill_buckets(guide, cuts, buckets):
 
 
 @scalar
-def fetch_bucket(key, attribute, guide, buckets):
-    """Ask for the part of the bucket table that ``rank`` will read."""
+def bucket_place(key, attribute, guide):
+    """Where ``rank`` will look into the bucket table."""
     g = GUIDE * attribute
-    if guide[g + 1] == 0:
-        return
     b = max(key - guide[g + 4], 0)
     if not guide[g + 6] & DIRECT:
         low = np.int64(guide[g + 4]).view(np.float64)
         scale = np.int64(guide[g + 5]).view(np.float64)
         b = bucket_of(key_number(key, guide[g + 6] & FLOAT), low, scale, guide[g + 3])
-    prefetch(buckets, guide[g + 2] + min(b, guide[g + 3] - 1))
+    return guide[g + 2] + max(min(b, guide[g + 3] - 1), 0)
 
 
 @driver
 def encode_keys(attribute, keys, start, stop, guide, cuts, buckets, out):
-    """Codes of keys that belong to different attributes."""
+    """Codes of keys that belong to different attributes; memory is asked for in the order in which it is needed."""
     for i in range(start, stop):
-        if i + 2 * AHEAD < stop:
-            prefetch(guide, GUIDE * attribute[i + 2 * AHEAD])
-            fetch_bucket(keys[i + AHEAD], attribute[i + AHEAD], guide, buckets)
+        if i + 3 * AHEAD < stop:
+            prefetch(guide, GUIDE * attribute[i + 3 * AHEAD])
+            prefetch(buckets, bucket_place(keys[i + 2 * AHEAD], attribute[i + 2 * AHEAD], guide))
+            a = attribute[i + AHEAD]
+            if guide[GUIDE * a + 1] > 0:
+                prefetch(cuts, guide[GUIDE * a] + buckets[bucket_place(keys[i + AHEAD], a, guide)])
         out[i] = rank(keys[i], attribute[i], guide, cuts, buckets)
 
 
@@ -162,7 +163,7 @@ def encode_numbers(attribute, values, guide, cuts, buckets, out):
         if i + 2 * AHEAD < values.size:
             ahead = attribute[i + AHEAD]
             prefetch(guide, GUIDE * attribute[i + 2 * AHEAD])
-            fetch_bucket(number_key(values[i + AHEAD], ahead, guide), ahead, guide, buckets)
+            prefetch(buckets, bucket_place(number_key(values[i + AHEAD], ahead, guide), ahead, guide))
         out[i] = rank(number_key(values[i], attribute[i], guide), attribute[i], guide, cuts, buckets)
 
 
