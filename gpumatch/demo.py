@@ -88,7 +88,7 @@ def _missing_for_spark() -> str | None:
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed (pip install 'gpumatch\\[spark]')"
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        return "Java is not installed (Spark needs a JDK 17)"
+        return "Java is not installed (Spark needs a JDK 17 or 21)"
     return None
 
 

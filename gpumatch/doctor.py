@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpumatch.errors import GpumatchError
 from gpumatch.threads import get_num_threads
 
 _CPU_FEATURES = ("sse4_2", "avx", "avx2", "fma", "bmi2", "popcnt", "avx512f", "avx512bw", "asimd", "sve")
@@ -148,7 +149,7 @@ def _cores() -> Finding:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
     try:
         threads = f"{get_num_threads()} threads in use"
-    except ValueError as error:
+    except GpumatchError as error:
         threads = str(error)
     return Finding("cores", True, f"{usable} usable of {total}; {threads}")
 

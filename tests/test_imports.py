@@ -18,7 +18,7 @@ FOLDERS = {"gpumatch": ROOT / "gpumatch", "gpumatch.kernels": ROOT / "kernels", 
 
 # From top to bottom: a part imports from its own layer (without cycles) and from those below it.
 LAYERS = (
-    {"cli", "spark", "demo", "doctor", "stocks", "tables", "workloads"},
+    {"__main__", "cli", "spark", "demo", "doctor", "stocks", "tables", "fromtext", "jsonlines", "workloads"},
     {"routing"},
     {"matcher", "explain"},
     {"snapshot", "segments"},
