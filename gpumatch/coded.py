@@ -125,7 +125,7 @@ class EventEncoder:
 
     def __init__(self, book: Codebook, attributes: Attributes, used: Array, batch: EventBatch) -> None:
         """``used`` marks the attributes that predicates test; others are left out."""
-        self._book, self._attributes, self._used = book, attributes, used
+        self._book, self._attributes = book, attributes
         self._sparse = batch.sparse(attributes.schema)
         self._keys: Array | None = None
         self._columns: list[tuple[int, Column, Array | None]] = []

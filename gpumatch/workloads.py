@@ -6,6 +6,7 @@ predicates on distinct attributes of many (BE-Gen's and TAMA's). The same argume
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -34,20 +35,20 @@ class Loads(Protocol):
 
 
 @dataclass(frozen=True)
-class Workload:
+class Workload(ABC):
     """What all workloads have: ``ids`` are 0, 1, 2 …, so that an id is also a row."""
 
     name: str
     schema: dict[str, str]
     ids: NDArray[np.int64]
 
+    @abstractmethod
     def add_to(self, matcher: Loads) -> None:
         """Load all subscriptions in bulk."""
-        raise NotImplementedError
 
+    @abstractmethod
     def events(self, n: int, seed: int = 0) -> DenseEvents | SparseEvents:
         """``n`` events in the form that suits the workload."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

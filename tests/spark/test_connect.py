@@ -36,7 +36,7 @@ def test_connect(tmp_path: Path) -> None:
     for module in ("pyspark", "grpc", "grpc_status", "pandas"):
         pytest.importorskip(module, reason=f"{module} is not installed: pip install 'pyspark[connect]'")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java is not installed: Spark needs a JDK 17")
+        pytest.skip("Java is not installed: Spark needs a JDK 17 or 21")
     own = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_TESTING": "1"}  # 1: any free port
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "index")]
     done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=300)
