@@ -79,7 +79,7 @@ class Matcher:
         """Add expressions from two columns of a table: Arrow, pandas, polars, or the path of a Parquet file."""
         found = _arrow_table(table, [id, where])
         texts = found[where].to_pylist()
-        return self._add_expressions(_column_ids(found[id]), texts, on_error)
+        return self._add_expressions(found[id].to_pylist(), texts, on_error)
 
     def add_ranges(
         self, ids: Any, ranges: Mapping[str, tuple[Any, Any]], closed: str = "both", on_error: OnError = "raise"
@@ -365,11 +365,6 @@ def _bad_ids(ids: list[Any], held: Any) -> dict[int, IdError]:
     first = next(fitting, good[0] if good else None)  # of the type of the ids that are held, if there is one
     problems = ((at, id_problem(name, name if first is None else first)) for at, name in enumerate(ids))
     return {at: IdError(problem) for at, problem in problems if problem}
-
-
-def _column_ids(column: Any) -> list[Any]:
-    names: list[Any] = column.to_pylist()
-    return names
 
 
 def _arrow_table(table: Any, needed: list[str]) -> Any:

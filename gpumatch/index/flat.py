@@ -31,6 +31,3 @@ class FlatIndex:
 
     params: IndexParams
     arrays: dict[str, Array]
-
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays.values())
