@@ -264,29 +264,8 @@ def _with_presence(ptr: Array, attribute: Array, code: Array, attributes: Attrib
     return CodedEvents(out_ptr, out_attribute[:entries], out_code[:entries])
 
 
-def arrange(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> Table:
-    """The table with the predicates of each clause by likelihood, and clauses by their first predicate.
-
-    Candidates come in that order, so that looking them up goes forward through memory.
-    """
-    _sort_predicates(attributes, book, table, sample)
-    rows, counts = table.predicate.reshape(-1, 4), np.diff(table.clause_ptr)
-    own = int(table.clause_ptr[-1])
-    place = np.full(len(counts), MAX)  # clauses without predicates go last
-    first = rows[table.clause_ptr[:-1][counts > 0]]
-    place[counts > 0] = (first[:, 0].astype(np.int64) << 32) + first[:, 2]
-    order = np.argsort(place, kind="stable")
-    moved = rows[spans(table.clause_ptr[:-1][order], counts[order])]
-    return replace(
-        table,
-        clause_row=table.clause_row[order],
-        clause_ptr=pointers(counts[order]),
-        clause_program=table.clause_program[order],
-        predicate=np.concatenate([moved, rows[own:]]).ravel(),  # those of programs keep their places
-    )
-
-
-def _sort_predicates(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> None:
+def likelihoods(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> Array:
+    """How likely each predicate holds: by a sample of events, or else by the share of codes that it covers."""
     counts = book.counts()
     ptr = pointers(counts + 1)
     below = np.zeros(int(ptr[-1]), np.int64)
@@ -297,6 +276,24 @@ def _sort_predicates(attributes: Attributes, book: Codebook, table: Table, sampl
     seen = np.cumsum(below)
     seen -= np.repeat(seen[ptr[:-1]], counts + 1)
     likelihood = np.empty(len(table.predicate) // 4)
-    total = sum(map(len, sample))
-    order.likelihoods(table.predicates(), counts, seen, ptr, total, likelihood)
-    order.sort_clauses(table.clause_ptr, likelihood, table.predicate)
+    order.likelihoods(table.predicates(), counts, seen, ptr, sum(map(len, sample)), likelihood)
+    return likelihood
+
+
+def sort_predicates(table: Table, keys: Array) -> None:
+    """Sort the predicates of each clause by keys, in place, and the keys with them; equal ones keep their order."""
+    order.sort_clauses(table.clause_ptr, keys, table.predicate)
+
+
+def reorder(table: Table, order: Array) -> Table:
+    """The table with its clauses in another order."""
+    rows, counts = table.predicate.reshape(-1, 4), np.diff(table.clause_ptr)
+    own = int(table.clause_ptr[-1])
+    moved = rows[spans(table.clause_ptr[:-1][order], counts[order])]
+    return replace(
+        table,
+        clause_row=table.clause_row[order],
+        clause_ptr=pointers(counts[order]),
+        clause_program=table.clause_program[order],
+        predicate=np.concatenate([moved, rows[own:]]).ravel(),  # those of programs keep their places
+    )

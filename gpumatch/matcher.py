@@ -22,7 +22,7 @@ from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, params_from
 from gpumatch.longform import LONG_FORM, predicate_block
-from gpumatch.planner import Plan, PlannedSegment, choose, requested_index
+from gpumatch.planner import Plan, PlannedSegment, requested_index
 from gpumatch.predicates import Array, Attributes, Block
 from gpumatch.ranges import range_block
 from gpumatch.results import Matches
@@ -217,8 +217,7 @@ class Matcher:
             self._observed = kept[::-1]
 
     def _build(self, source: Source) -> Segment:
-        params, reason = choose(self._requested, len(source.block.clause_row))
-        return Segment.build(source, self._attributes, params, reason, self._observed)
+        return Segment.build(source, self._attributes, self._requested, self._observed)
 
     def _seal(self) -> Snapshot:
         """Index the tail. Segments that are not much larger than it are merged with it, so that they stay few."""
@@ -310,8 +309,9 @@ class Matcher:
         """Which index each segment has, and why."""
         snapshot = self._seal()
         parts = [
-            PlannedSegment(live, segment.index.params, segment.reason)
+            PlannedSegment(live, part.choice.params, part.choice.reason)
             for segment, live in zip(snapshot.segments, snapshot.live, strict=True)
+            for part in segment.parts
         ]
         return Plan(self.device, self._device_reason, tuple(parts))
 

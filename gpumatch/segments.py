@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 from gpumatch import index as indexes
 from gpumatch import threads
 from gpumatch.blocks import decode_table, join_blocks
-from gpumatch.coded import TABLE_TYPES, EventEncoder, Table, arrange, encode_block
+from gpumatch.coded import TABLE_TYPES, EventEncoder, Table, encode_block, likelihoods, reorder, sort_predicates
 from gpumatch.codes import BOOK_TYPES, Codebook, bytes_of, freeze
 from gpumatch.errors import StorageError
 from gpumatch.events import EventBatch
-from gpumatch.index import FlatIndex, IndexParams
+from gpumatch.index import KINDS, FlatIndex, IndexParams, Input
+from gpumatch.planner import Choice, Usage, choose
 from gpumatch.predicates import Array, Attributes, Block
 
 _MIN_CHUNK, _MAX_CHUNK = 64, 4096  # events that one thread takes at a time
@@ -37,30 +38,43 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Part:
+    """The index of some of a segment's clauses, why it has it, and what matching has cost so far."""
+
+    index: FlatIndex
+    choice: Choice
+    usage: Usage = field(default_factory=Usage, compare=False)
+
+
+@dataclass(frozen=True)
 class Segment:
-    """Indexed subscriptions. Nothing in here ever changes."""
+    """Indexed subscriptions. Nothing in here ever changes, except what matching has cost."""
 
     ids: Any
     texts: Any
     attributes: Attributes
     book: Codebook
     table: Table
-    index: FlatIndex
-    reason: str = field(default="")
+    parts: tuple[Part, ...]
 
     @classmethod
     def build(
-        cls, source: Source, attributes: Attributes, params: IndexParams, reason: str, sample: Sequence[EventBatch]
+        cls, source: Source, attributes: Attributes, requested: IndexParams | None, sample: Sequence[EventBatch]
     ) -> Segment:
         """``sample``: events that tell how often predicates hold; without any, widths do."""
         book, table = encode_block(source.block, attributes)
-        table = arrange(attributes, book, table, sample)
-        built = indexes.build(params, attributes, book, table)
-        segment = cls(source.ids, source.texts, attributes, book, table, built, reason)
+        likelihood = likelihoods(attributes, book, table, sample)
+        sort_predicates(table, likelihood)
+        choices = choose(requested, table, likelihood)
+        table, bounds = _arrange(choices, attributes, book, table, likelihood)
         freeze(table)
-        for array in built.arrays.values():
-            array.flags.writeable = False
-        return segment
+        parts = []
+        for choice, first, last in zip(choices, bounds[:-1], bounds[1:], strict=True):
+            built = indexes.build(choice.params, Input(attributes, book, table, first, last))
+            for array in built.arrays.values():
+                array.flags.writeable = False
+            parts.append(Part(built, choice))
+        return cls(source.ids, source.texts, attributes, book, table, tuple(parts))
 
     def __len__(self) -> int:
         return self.table.length
@@ -79,25 +93,38 @@ class Segment:
 
     def arrays(self) -> dict[str, Array]:
         """All arrays by name, for saving and for counting bytes."""
-        parts: dict[str, Array] = {}
-        for prefix, part in (("book", self.book), ("table", self.table)):
-            parts |= {f"{prefix}.{f.name}": getattr(part, f.name) for f in fields(part) if f.name != "length"}
-        return parts | {f"index.{name}": array for name, array in self.index.arrays.items()}
+        named: dict[str, Array] = {}
+        for prefix, held in (("book", self.book), ("table", self.table)):
+            named |= {f"{prefix}.{f.name}": getattr(held, f.name) for f in fields(held) if f.name != "length"}
+        for number, part in enumerate(self.parts):
+            named |= {f"index{number}.{name}": array for name, array in part.index.arrays.items()}
+        return named
 
     def stats(self) -> dict[str, Any]:
         held = sum(int(part.nbytes) for part in (self.ids, self.texts) if part is not None)
+        parts = [
+            {
+                "index": part.index.params.kind,
+                "clauses": part.index.last - part.index.first,
+                "bytes": sum(array.nbytes for array in part.index.arrays.values()),
+                **KINDS[part.index.params.kind].facts(part.index),
+            }
+            for part in self.parts
+        ]
         return {
-            "index": self.index.params.kind,
+            "index": ", ".join(part["index"] for part in parts),
             "clauses": len(self.table.clause_row),
             "predicates": len(self.table.predicate) // 4,
             "programs": len(self.table.program_ptr) - 1,
-            "postings": len(self.index.arrays["heads"]),
+            "postings": sum(part.get("postings", 0) for part in parts),
             "bytes": held + sum(array.nbytes for array in self.arrays().values()),
+            "parts": parts,
         }
 
     def stored(self, dead: Array | None) -> tuple[dict[str, Any], dict[str, Array]]:
         """Facts and arrays for storage; ``segment_from`` reads them back."""
-        facts = {"length": len(self), "ids": str(self.ids.type), "index": self.index.params.to_dict()}
+        parts = [{**part.choice.to_dict(), "first": part.index.first, "last": part.index.last} for part in self.parts]
+        facts = {"length": len(self), "ids": str(self.ids.type), "parts": parts}
         arrays = self.arrays()
         if self.ids.type == pa.int64():
             arrays["ids"] = self.ids.to_numpy()
@@ -108,7 +135,7 @@ class Segment:
             arrays["texts.valid"] = self.texts.is_valid().to_numpy(zero_copy_only=False)
         if dead is not None:
             arrays["dead"] = dead
-        return {**facts, "reason": self.reason}, arrays
+        return facts, arrays
 
     def source(self, keep: Array | None = None) -> Source:
         """What the segment was built from, less the rows that are not to be kept."""
@@ -121,9 +148,34 @@ class Segment:
 
         def work(chunk: tuple[int, int]) -> tuple[Array, Array]:
             events = encoder.encode(*chunk)
-            return indexes.match(self.index, self.attributes, self.table, events, 0, chunk[1] - chunk[0])
+            found = []
+            for part in self.parts:
+                with part.usage.of(chunk[1] - chunk[0]):
+                    found.append(indexes.match(part.index, self.attributes, self.table, events, False))
+            return indexes.merge(found)
 
         return threads.run(work, chunks(len(batch)))
+
+
+def _arrange(
+    choices: Sequence[Choice], attributes: Attributes, book: Codebook, table: Table, likelihood: Array
+) -> tuple[Table, list[int]]:
+    """The table with predicates and clauses in the order that each choice's index asks for, and where each starts."""
+    keys = likelihood.copy()
+    clause = np.repeat(np.arange(len(table.clause_row)), np.diff(table.clause_ptr))
+    whole = Input(attributes, book, table, 0, len(table.clause_row))
+    for choice in choices:
+        mine = np.zeros(len(table.clause_row), np.bool_)
+        mine[choice.clauses] = True
+        own = np.flatnonzero(mine[clause])
+        keys[own] = KINDS[choice.params.kind].rank(choice.params, table, likelihood)[own]
+    sort_predicates(table, keys)
+    orders = []
+    for choice in choices:
+        place = KINDS[choice.params.kind].place(choice.params, whole, choice.clauses)
+        orders.append(choice.clauses[np.argsort(place, kind="stable")])
+    bounds = np.cumsum([0, *map(len, orders)]).tolist()
+    return reorder(table, np.concatenate(orders)), bounds
 
 
 def segment_from(
@@ -131,23 +183,30 @@ def segment_from(
 ) -> tuple[Segment, Array | None]:
     """The segment that ``Segment.stored`` wrote, and its dead rows."""
     length = int(facts["length"])
-    names = {"book": [f.name for f in fields(Codebook)], "table": [f.name for f in fields(Table) if f.name != "length"]}
-    names["index"] = list(indexes.ARRAYS)
-    lacking = [f"{part}.{name}" for part, held in names.items() for name in held if f"{part}.{name}" not in arrays]
-    if lacking:
-        raise StorageError(f"the saved index lacks the array {lacking[0]!r}; save it again")
-    parts = {part: {name: arrays[f"{part}.{name}"] for name in held} for part, held in names.items()}
-    expected = {**BOOK_TYPES, **TABLE_TYPES, **{name: spec.dtype for name, spec in indexes.ARRAYS.items()}}
-    for name, found in (pair for part in parts.values() for pair in part.items()):
-        if found.dtype != expected[name] or found.ndim != 1:
-            raise StorageError(f"the array {name!r} of a saved index should be {expected[name]}, found {found.dtype}")
+    parts = []
+    for number, part in enumerate(facts["parts"]):
+        choice = Choice.from_dict(part)
+        specs = KINDS[choice.params.kind].arrays
+        held = _checked(arrays, f"index{number}", {name: spec.dtype for name, spec in specs.items()})
+        parts.append(Part(FlatIndex(choice.params, int(part["first"]), int(part["last"]), held), choice))
     ids = pa.array(arrays["ids"]) if "ids" in arrays else _strings(arrays, "ids")
     texts = None
     if "texts.data" in arrays:
         texts = _strings(arrays, "texts", pa.array(arrays["texts.valid"]))
-    built = FlatIndex(indexes.params_from(facts["index"]), parts["index"])
-    book, table = Codebook(**parts["book"]), Table(length, **parts["table"])
-    return Segment(ids, texts, attributes, book, table, built, str(facts["reason"])), arrays.get("dead")
+    book = Codebook(**_checked(arrays, "book", BOOK_TYPES))
+    table = Table(length, **_checked(arrays, "table", TABLE_TYPES))
+    return Segment(ids, texts, attributes, book, table, tuple(parts)), arrays.get("dead")
+
+
+def _checked(arrays: Mapping[str, Array], prefix: str, expected: Mapping[str, str]) -> dict[str, Array]:
+    """The arrays of one part of a segment, each there and of its type."""
+    for name, dtype in expected.items():
+        found = arrays.get(f"{prefix}.{name}")
+        if found is None:
+            raise StorageError(f"the saved index lacks the array '{prefix}.{name}'; save it again")
+        if found.dtype != dtype or found.ndim != 1:
+            raise StorageError(f"the array {name!r} of a saved index should be {dtype}, found {found.dtype}")
+    return {name: arrays[f"{prefix}.{name}"] for name in expected}
 
 
 def _strings(arrays: Mapping[str, Array], name: str, valid: Any = None) -> Any:

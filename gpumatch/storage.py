@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gpumatch.errors import StorageError
 
-FORMAT = 1
+FORMAT = 2
 FEATURES: frozenset[str] = frozenset()  # what an older reader must refuse; this one knows none
 MANIFEST = "manifest.json"
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
@@ -119,6 +119,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if manifest["format"] > FORMAT:
         raise StorageError(
             f"{str(folder)!r} has format {manifest['format']}, this version reads up to {FORMAT}; upgrade gpumatch"
+        )
+    if manifest["format"] < FORMAT:
+        raise StorageError(
+            f"{str(folder)!r} has format {manifest['format']}, this version reads {FORMAT}; build the index again"
         )
     unknown = sorted(set(map(str, manifest["features"])) - FEATURES)
     if unknown:

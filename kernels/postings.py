@@ -78,10 +78,9 @@ def access_blocks(p, predicates, directory, nodes):
 
 
 @driver
-def find_access(clause_ptr, predicate, access):
-    """The place of the first predicate of each clause that a posting can hang on, or -1."""
-    for c in range(access.size):
-        access[c] = -1
+def find_access(clause_ptr, predicate, start, access):
+    """The place of the first predicate of each clause from ``start`` on that a posting can hang on; others stay."""
+    for c in range(start, access.size):
         for p in range(WIDTH * clause_ptr[c], WIDTH * clause_ptr[c + 1], WIDTH):
             if predicate[p + KIND] <= ANY:
                 access[c] = p
@@ -233,8 +232,11 @@ def collect(runs, firsts, lasts, filters, heads, cell, found):
 
 
 @driver
-def match_postings(events, start, stop, n_rows, attributes, directory, postings, rest, clauses, predicates, programs):
-    """Rows that events ``start:stop`` satisfy, as offsets and rows, ascending and each once per event."""
+def match_postings(events, n_rows, once, attributes, directory, postings, rest, clauses, predicates, programs):
+    """Rows that events satisfy, as offsets and rows, ascending and each once per event.
+
+    A clause whose row is below zero is passed over; with ``once`` so is one whose row the event has already.
+    """
     entry_ptr, entry_attribute, entry_code = events
     multi, presence, cell_shift = attributes
     clause_row, clause_ptr, clause_program = clauses
@@ -248,10 +250,11 @@ def match_postings(events, start, stop, n_rows, attributes, directory, postings,
     found = np.empty(1024, np.int64)
     firsts = np.empty(1024, np.int64)
     lasts = np.empty(1024, np.int64)
-    offsets = np.zeros(stop - start + 1, np.int64)
-    out = np.empty(max(1024, 4 * (stop - start)), np.int32)
+    had = np.full(n_rows if once else 0, -1, np.int32)
+    offsets = np.zeros(entry_ptr.size, np.int64)
+    out = np.empty(max(1024, 4 * entry_ptr.size), np.int32)
     n = 0
-    for e in range(start, stop):
+    for e in range(entry_ptr.size - 1):
         event = (entry_ptr[e + 1], entry_attribute, entry_code)
         spread(events, e, multi, cell_shift, row, cell)
         while firsts.size < LEVELS * (entry_ptr[e + 1] - entry_ptr[e]):
@@ -268,6 +271,8 @@ def match_postings(events, start, stop, n_rows, attributes, directory, postings,
                 prefetch(predicates[0], WIDTH * clause_ptr[found[i + AHEAD // 2] & CLAUSE])
             head = found[i] if i < k else np.int64(rest[i - k])
             c = head & CLAUSE
+            if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
+                continue
             if head == c:
                 if not clause_holds(c, row, event, clause_ptr, predicates):
                     continue
@@ -276,11 +281,13 @@ def match_postings(events, start, stop, n_rows, attributes, directory, postings,
                     continue
             out[last] = clause_row[c]
             last += 1
+            if once:
+                had[clause_row[c]] = e
         for i in range(entry_ptr[e], entry_ptr[e + 1]):
             row[entry_attribute[i]] = -1
             cell[entry_attribute[i]] = ABSENT
         n = sort_unique(out, n, last, words, summary)
-        offsets[e - start + 1] = n
+        offsets[e + 1] = n
     return offsets, out[:n]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.bits import trailing_zeros
-from gpumatch.kernels.compile import scalar
+from gpumatch.kernels.compile import driver, scalar
 
 SMALL = 24  # up to here an insertion sort beats the bitmap
 
@@ -61,3 +61,25 @@ def _sort_few(rows, first, last):
         rows[j] = row
         end += 1
     return end
+
+
+@driver
+def merge_rows(offsets, rows, other_offsets, other_rows):
+    """Rows of each event from two results, ascending, those in both once."""
+    out = np.empty(rows.size + other_rows.size, np.int32)
+    out_offsets = np.zeros(offsets.size, np.int64)
+    n = 0
+    for e in range(offsets.size - 1):
+        i, j = offsets[e], other_offsets[e]
+        while i < offsets[e + 1] or j < other_offsets[e + 1]:
+            if j == other_offsets[e + 1] or (i < offsets[e + 1] and rows[i] <= other_rows[j]):
+                if j < other_offsets[e + 1] and rows[i] == other_rows[j]:
+                    j += 1
+                out[n] = rows[i]
+                i += 1
+            else:
+                out[n] = other_rows[j]
+                j += 1
+            n += 1
+        out_offsets[e + 1] = n
+    return out_offsets, out[:n]

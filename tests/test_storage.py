@@ -376,7 +376,8 @@ def test_any_altered_byte_of_a_manifest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "has format 2, this version reads up to 1; upgrade gpumatch"),
+        ({"format": 3}, "has format 3, this version reads up to 2; upgrade gpumatch"),
+        ({"format": 1}, "has format 1, this version reads 2; build the index again"),
         ({"features": ["quantum"]}, "needs quantum, which this version lacks; upgrade gpumatch"),
         ({"format": "one"}, "is not one of gpumatch"),
         ({"features": None}, "is not one of gpumatch"),
@@ -453,12 +454,12 @@ def test_opening_runs_no_code(
 
 def test_arrays_of_another_type_are_refused(saved: Path) -> None:
     held = manifest(saved)
-    name, entry = next(pair for pair in held["segments"][0]["arrays"].items() if pair[0].startswith("index."))
+    name, entry = next(pair for pair in held["segments"][0]["arrays"].items() if pair[0].startswith("index0."))
     path = saved / entry["file"]
     np.save(path, np.zeros(4, np.complex64))
     entry.update(size=path.stat().st_size, sha256=storage._hash_file(path))
     write_manifest(saved, held)
-    with pytest.raises(gm.StorageError, match=f"'{name[6:]}' of a saved index should be .*, found complex64"):
+    with pytest.raises(gm.StorageError, match=f"'{name[7:]}' of a saved index should be .*, found complex64"):
         gm.load(saved)
 
 
@@ -472,7 +473,7 @@ def test_an_array_that_is_not_there(saved: Path) -> None:
 
 def test_an_index_of_an_unknown_kind(saved: Path) -> None:
     held = manifest(saved)
-    held["segments"][0]["index"] = {"kind": "oracle"}
+    held["segments"][0]["parts"][0]["index"] = {"kind": "oracle"}
     write_manifest(saved, held)
     with pytest.raises(gm.StorageError, match="of kind 'oracle', which this version does not know"):
         gm.load(saved)

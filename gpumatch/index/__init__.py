@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpumatch.coded import CodedEvents, Table
 from gpumatch.errors import StorageError
-from gpumatch.index.flat import FlatIndex, IndexParams
-from gpumatch.index.postings import ARRAYS, PstBloom, Scan, build, match
+from gpumatch.index import postings
+from gpumatch.index.flat import FlatIndex, IndexParams, Input, Kind
+from gpumatch.index.postings import PstBloom, Scan
+from gpumatch.kernels.rows import merge_rows
+from gpumatch.predicates import Array, Attributes
 
 __all__ = [
-    "ARRAYS",
+    "KINDS",
     "FlatIndex",
     "IndexParams",
+    "Input",
+    "Kind",
     "PstBloom",
     "Scan",
     "build",
-    "index_named",
     "match",
+    "merge",
     "params_from",
 ]
 
-_BY_NAME: dict[str, type[IndexParams]] = {"scan": Scan, "pstbloom": PstBloom}
+KINDS: dict[str, Kind] = {kind.params.kind: kind for kind in (postings.SCAN, postings.PSTBLOOM)}
 
 
-def index_named(name: str) -> IndexParams:
-    """Default parameters of the index of that name; KeyError if there is none."""
-    return _BY_NAME[name]()
+def build(params: IndexParams, given: Input) -> FlatIndex:
+    """The index of some clauses of a table, which are in the order that the kind asks for."""
+    return FlatIndex(params, given.first, given.last, KINDS[params.kind].build(params, given))
+
+
+def match(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+) -> tuple[Array, Array]:
+    """Offsets and rows of the events, ascending; ``once``: rows are shared, look no further for one that is found."""
+    return KINDS[index.params.kind].match(index, attributes, table, events, once)
+
+
+def merge(found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """One result from those of several indexes over the same events; a row that several found counts once."""
+    offsets, rows = found[0]
+    for other in found[1:]:
+        offsets, rows = merge_rows(offsets, rows, *other)
+    return offsets, rows
 
 
 def params_from(facts: Mapping[str, Any]) -> IndexParams:
     """Parameters from what ``IndexParams.to_dict`` gave."""
-    kind = _BY_NAME.get(str(facts.get("kind")))
+    kind = KINDS.get(str(facts.get("kind")))
     if kind is None:
         raise StorageError(f"the saved index is of kind {facts.get('kind')!r}, which this version does not know")
-    return kind(**{name: value for name, value in facts.items() if name != "kind"})
+    return kind.params(**{name: value for name, value in facts.items() if name != "kind"})

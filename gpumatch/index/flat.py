@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from gpumatch.predicates import Array
+import numpy as np
+
+from gpumatch.coded import CodedEvents, Table
+from gpumatch.codes import Codebook
+from gpumatch.predicates import Array, Attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,51 @@ class ArraySpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlatIndex:
-    """One built index."""
+    """One built index, of the clauses ``first:last`` of a table."""
 
     params: IndexParams
+    first: int
+    last: int
     arrays: dict[str, Array]
+    counters: dict[str, int] = field(default_factory=dict, compare=False)  # what matching has counted, for stats()
+
+
+class Input(NamedTuple):
+    """What an index is built from: clauses ``first:last`` of a table, in their final order."""
+
+    attributes: Attributes
+    book: Codebook
+    table: Table
+    first: int
+    last: int
+
+
+class Kind(NamedTuple):
+    """What there is to know of one kind of index."""
+
+    params: type[IndexParams]
+    arrays: Mapping[str, ArraySpec]
+    build: Callable[[Any, Input], dict[str, Array]]
+    # Offsets and rows of coded events, ascending and each once; ``once`` tells that rows are shared by many clauses
+    match: Callable[[FlatIndex, Attributes, Table, CodedEvents, bool], tuple[Array, Array]]
+    # Sort keys of clauses, given their numbers: candidates should lie together
+    place: Callable[[Any, Input, Array], Array]
+    # Sort keys of predicates within their clauses, from how likely they hold
+    rank: Callable[[Any, Table, Array], Array]
+    # Facts of a built index for stats(), besides its name
+    facts: Callable[[FlatIndex], dict[str, Any]]
+
+
+def by_likelihood(params: IndexParams, table: Table, likelihood: Array) -> Array:
+    """The predicate that holds least often first, so that checks end early."""
+    return likelihood
+
+
+def by_access(params: IndexParams, given: Input, clauses: Array) -> Array:
+    """Clauses by attribute and first code of their first predicate; those without any go last."""
+    table = given.table
+    place = np.full(len(clauses), np.iinfo(np.int64).max)
+    some = table.clause_ptr[clauses + 1] > table.clause_ptr[clauses]
+    first = table.predicate.reshape(-1, 4)[table.clause_ptr[clauses[some]]]
+    place[some] = (first[:, 0].astype(np.int64) << 32) + first[:, 2]
+    return place

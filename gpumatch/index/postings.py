@@ -8,13 +8,12 @@ of Bloom signatures, which cost a look-up per candidate and leaf, a posting carr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
-from gpumatch.codes import Codebook
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, by_access, by_likelihood
 from gpumatch.kernels import postings as kernels
 from gpumatch.predicates import Array, Attributes
 
@@ -46,11 +45,11 @@ ARRAYS = {
 }
 
 
-def build(params: IndexParams, attributes: Attributes, book: Codebook, table: Table) -> FlatIndex:
-    """The index of a table whose clauses have their most selective predicate first."""
-    clauses = len(table.clause_row)
-    access = np.empty(clauses, np.int64)
-    kernels.find_access(table.clause_ptr, table.predicate, access)
+def build(params: IndexParams, given: Input) -> dict[str, Array]:
+    """Arrays for clauses that have their most selective predicate first."""
+    attributes, book, table, first, last = given
+    access = np.full(last, -1, np.int64)
+    kernels.find_access(table.clause_ptr, table.predicate, first, access)
     hanging = access >= 0
     counts = book.counts()
     depth = _bits(counts)
@@ -79,9 +78,9 @@ def build(params: IndexParams, attributes: Attributes, book: Codebook, table: Ta
     )
     packed = np.empty(2 * len(attributes), np.uint64)
     kernels.pack_directory(directory, node_ptr, packed)
-    rest = np.flatnonzero(~hanging).astype(np.int32)
+    rest = (first + np.flatnonzero(~hanging[first:])).astype(np.int32)
     arrays = (cell_shift, packed, node_ptr, filters, heads, rest)
-    return FlatIndex(params, dict(zip(ARRAYS, arrays, strict=True)))
+    return dict(zip(ARRAYS, arrays, strict=True))
 
 
 def _bits(counts: Array) -> Array:
@@ -91,16 +90,14 @@ def _bits(counts: Array) -> Array:
 
 
 def match(
-    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, start: int, stop: int
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
 ) -> tuple[Array, Array]:
-    """Offsets and rows of the events ``start:stop``."""
     arrays = index.arrays
     depth = int(np.diff(table.program_ptr).max(initial=0))
     offsets, rows = kernels.match_postings(
         events.arrays(),
-        start,
-        stop,
         table.length,
+        once,
         (attributes.multi, attributes.presence, arrays["cell_shift"]),
         arrays["directory"],
         (arrays["node_ptr"], arrays["filters"], arrays["heads"]),
@@ -110,3 +107,11 @@ def match(
         (table.program_ptr, table.program_item, depth),
     )
     return offsets, rows
+
+
+def _facts(index: FlatIndex) -> dict[str, Any]:
+    return {"postings": len(index.arrays["heads"])}
+
+
+SCAN = Kind(Scan, ARRAYS, build, match, by_access, by_likelihood, _facts)
+PSTBLOOM = Kind(PstBloom, ARRAYS, build, match, by_access, by_likelihood, _facts)
