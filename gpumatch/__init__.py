@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpumatch.errors import DeviceError, GpumatchError, IdError, ParseError, SchemaError, StorageError
     from gpumatch.events import EventBatch
     from gpumatch.expr import Expr, col, parse
-    from gpumatch.index import PstBloom, Scan
+    from gpumatch.index import Gem, PstBloom, Scan
     from gpumatch.matcher import Matcher, load
     from gpumatch.results import Matches
     from gpumatch.schema import Schema
@@ -23,6 +23,7 @@ __all__ = [
     "DeviceError",
     "EventBatch",
     "Expr",
+    "Gem",
     "GpumatchError",
     "IdError",
     "Matcher",
@@ -44,7 +45,7 @@ _HOMES = {
     "errors": ("DeviceError", "GpumatchError", "IdError", "ParseError", "SchemaError", "StorageError"),
     "events": ("EventBatch",),
     "expr": ("Expr", "col", "parse"),
-    "index": ("PstBloom", "Scan"),
+    "index": ("Gem", "PstBloom", "Scan"),
     "matcher": ("Matcher", "load"),
     "results": ("Matches",),
     "schema": ("Schema",),

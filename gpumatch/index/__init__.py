@@ -7,8 +7,9 @@ from typing import Any
 
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.errors import StorageError
-from gpumatch.index import postings
+from gpumatch.index import gem, postings
 from gpumatch.index.flat import FlatIndex, IndexParams, Input, Kind
+from gpumatch.index.gem import Gem
 from gpumatch.index.postings import PstBloom, Scan
 from gpumatch.kernels.rows import merge_rows
 from gpumatch.predicates import Array, Attributes
@@ -16,6 +17,7 @@ from gpumatch.predicates import Array, Attributes
 __all__ = [
     "KINDS",
     "FlatIndex",
+    "Gem",
     "IndexParams",
     "Input",
     "Kind",
@@ -27,7 +29,7 @@ __all__ = [
     "params_from",
 ]
 
-KINDS: dict[str, Kind] = {kind.params.kind: kind for kind in (postings.SCAN, postings.PSTBLOOM)}
+KINDS: dict[str, Kind] = {kind.params.kind: kind for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM)}
 
 
 def build(params: IndexParams, given: Input) -> FlatIndex:

@@ -80,3 +80,9 @@ def by_access(params: IndexParams, given: Input, clauses: Array) -> Array:
     first = table.predicate.reshape(-1, 4)[table.clause_ptr[clauses[some]]]
     place[some] = (first[:, 0].astype(np.int64) << 32) + first[:, 2]
     return place
+
+
+def bits_of(counts: Array) -> Array:
+    """The fewest bits that number so many things."""
+    bits: Array = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.uint8)
+    return bits

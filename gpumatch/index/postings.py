@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, by_access, by_likelihood
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood
 from gpumatch.kernels import postings as kernels
 from gpumatch.predicates import Array, Attributes
 
@@ -52,18 +52,18 @@ def build(params: IndexParams, given: Input) -> dict[str, Array]:
     kernels.find_access(table.clause_ptr, table.predicate, first, access)
     hanging = access >= 0
     counts = book.counts()
-    depth = _bits(counts)
+    depth = bits_of(counts)
     levels = np.zeros(len(attributes), np.uint8)
     if isinstance(params, PstBloom):
         load = np.bincount(table.predicate[access[hanging]], minlength=len(attributes))
-        levels = np.minimum(_bits(load // _PER_LEAF), depth)
+        levels = np.minimum(bits_of(load // _PER_LEAF), depth)
     node_base = np.concatenate([np.zeros(1, np.int64), np.cumsum((2 << levels.astype(np.int64)) - 1)])
     directory = (node_base[:-1].copy(), levels, depth - levels)
     predicates = table.predicates()
     node_ptr = np.zeros(node_base[-1] + 1, np.int64)
     kernels.count_postings(access, predicates, directory, node_ptr)
     np.cumsum(node_ptr, out=node_ptr)
-    cell_shift = _bits(-(-counts // _CELLS))
+    cell_shift = bits_of(-(-counts // _CELLS))
     filters, heads = np.empty(node_ptr[-1], np.uint32), np.empty(node_ptr[-1], np.uint64)
     kernels.fill_postings(
         access,
@@ -81,12 +81,6 @@ def build(params: IndexParams, given: Input) -> dict[str, Array]:
     rest = (first + np.flatnonzero(~hanging[first:])).astype(np.int32)
     arrays = (cell_shift, packed, node_ptr, filters, heads, rest)
     return dict(zip(ARRAYS, arrays, strict=True))
-
-
-def _bits(counts: Array) -> Array:
-    """The fewest bits that number so many things."""
-    bits: Array = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.uint8)
-    return bits
 
 
 def match(
