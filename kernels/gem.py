@@ -5,6 +5,7 @@ that touch the cell or leave the dimension unconstrained, and a summary that tel
 A batch passes over one tile after another, so that a tile stays in cache. What survives is compared with the clause's
 bounds, packed into 15-bit lanes four to a word; only where an event lies in the same lane as a bound, or a clause has
 predicates that bounds do not tell, the predicates themselves decide.
+"""
 
 from __future__ import annotations
 
