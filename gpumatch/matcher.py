@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from gpumatch import explain as explaining
 from gpumatch import storage
 from gpumatch.decode import expression_of
+from gpumatch.destinations import Destinations, check_kind
 from gpumatch.device import resolve_device
 from gpumatch.errors import GpumatchError, IdError, SchemaError
 from gpumatch.events import EventBatch
@@ -23,12 +24,12 @@ from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, params_from
 from gpumatch.longform import LONG_FORM, predicate_block
 from gpumatch.planner import Plan, PlannedSegment, requested_index
-from gpumatch.predicates import Array, Attributes, Block
+from gpumatch.predicates import Array, Attributes
 from gpumatch.ranges import range_block
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.segments import Segment, Source, join_sources, segment_from
-from gpumatch.snapshot import Snapshot, match_batch, match_slices
+from gpumatch.snapshot import Snapshot, match_batch, match_shared, match_slices
 from gpumatch.sources import Rejected, expression_block, id_array, id_problem
 
 OnError = Literal["raise", "collect"]
@@ -66,36 +67,54 @@ class Matcher:
 
     # Subscriptions in
 
-    def add(self, subscriptions: Mapping[Any, str | Expr], on_error: OnError = "raise") -> list[Rejected]:
+    def add(
+        self, subscriptions: Mapping[Any, str | Expr], on_error: OnError = "raise", destination: Any = None
+    ) -> list[Rejected]:
         """Add expressions by id, as text or built with ``col``. All are added or, on an error, none.
 
-        With ``on_error="collect"`` the good ones are added and the bad ones returned.
+        With ``on_error="collect"`` the good ones are added and the bad ones returned. ``destination``, here and in the
+        other ways to add: a string or an integer for all of them, or a list or array with one (or None) for each.
         """
         if not isinstance(subscriptions, Mapping):
             raise SchemaError(f"add takes a dict of id -> expression, found {type(subscriptions).__name__}")
-        return self._add_expressions(list(subscriptions), list(subscriptions.values()), on_error)
+        return self._add_expressions(list(subscriptions), list(subscriptions.values()), on_error, destination)
 
-    def add_table(self, table: Any, id: str = "id", where: str = "expr", on_error: OnError = "raise") -> list[Rejected]:
+    def add_table(
+        self, table: Any, id: str = "id", where: str = "expr", on_error: OnError = "raise", destination: Any = None
+    ) -> list[Rejected]:
         """Add expressions from two columns of a table: Arrow, pandas, polars, or the path of a Parquet file."""
         found = _arrow_table(table, [id, where])
         texts = found[where].to_pylist()
-        return self._add_expressions(found[id].to_pylist(), texts, on_error)
+        return self._add_expressions(found[id].to_pylist(), texts, on_error, destination)
 
     def add_ranges(
-        self, ids: Any, ranges: Mapping[str, tuple[Any, Any]], closed: str = "both", on_error: OnError = "raise"
+        self,
+        ids: Any,
+        ranges: Mapping[str, tuple[Any, Any]],
+        closed: str = "both",
+        on_error: OnError = "raise",
+        destination: Any = None,
     ) -> list[Rejected]:
         """Add conjunctions of ranges from arrays: ``{"px": (low, high), …}``; NaN, None or NaT leaves a side open."""
         names = id_array(ids)
         block, errors = range_block(self._attributes, len(names), ranges, closed)
-        return self._add_block(names, None, block, errors, on_error)
+        belonging = Destinations.of(destination, len(names))
+        return self._add_block(Source(names, None, block, belonging), errors, on_error)
 
-    def add_predicates(self, table: Any, on_error: OnError = "raise") -> list[Rejected]:
-        """Add from a table with a predicate a row: id, attribute, op, and value or values; those of an id are ANDed."""
+    def add_predicates(self, table: Any, on_error: OnError = "raise", destination: Any = None) -> list[Rejected]:
+        """Add from a table with a predicate a row: id, attribute, op, and value or values; those of an id are ANDed.
+
+        A list of destinations has one for each id, in the order in which ids first occur.
+        """
         names, texts, block, errors = predicate_block(self._attributes, _arrow_table(table, []))
-        return self._add_block(id_array(names), texts, block, errors, on_error)
+        belonging = Destinations.of(destination, len(names))
+        return self._add_block(Source(id_array(names), texts, block, belonging), errors, on_error)
 
-    def _add_expressions(self, ids: list[Any], expressions: list[Any], on_error: OnError) -> list[Rejected]:
+    def _add_expressions(
+        self, ids: list[Any], expressions: list[Any], on_error: OnError, destination: Any
+    ) -> list[Rejected]:
         _check_on_error(on_error)
+        belonging = Destinations.of(destination, len(ids))
         bad_ids = _bad_ids(ids, self._id_type())
         if bad_ids and on_error == "raise":
             raise next(iter(bad_ids.values()))
@@ -103,22 +122,23 @@ class Matcher:
         if bad_ids:
             good = [at for at in range(len(ids)) if at not in bad_ids]
             ids, expressions = [ids[at] for at in good], [expressions[at] for at in good]
+            belonging = None if belonging is None else belonging.filter(np.array(good, np.int64))
         block, errors = expression_block(self._attributes, expressions)
         texts = [str(expr) if at not in errors else None for at, expr in enumerate(expressions)]
-        names = id_array(ids)
-        return rejected + self._add_block(names, pa.array(texts, pa.large_string()), block, errors, on_error)
+        source = Source(id_array(ids), pa.array(texts, pa.large_string()), block, belonging)
+        return rejected + self._add_block(source, errors, on_error)
 
-    def _add_block(
-        self, names: Any, texts: Any, block: Block, errors: Mapping[int, GpumatchError], on_error: OnError
-    ) -> list[Rejected]:
+    def _add_block(self, source: Source, errors: Mapping[int, GpumatchError], on_error: OnError) -> list[Rejected]:
         _check_on_error(on_error)
+        names = source.ids
         with self._lock:
+            held: list[Segment | Source] = [*self._snapshot.segments, *self._tail.sources]
+            check_kind(source.destinations, [part.destinations for part in held])
             errors = {**self._duplicates(names, errors), **errors}
             if errors and on_error == "raise":
                 first = min(errors)
                 errors[first].add_note(f"in the subscription with the id {names[first].as_py()!r}")
                 raise errors[first]
-            source = Source(names, texts, block)
             if errors:
                 keep = np.ones(len(names), np.bool_)
                 keep[list(errors)] = False
@@ -175,12 +195,12 @@ class Matcher:
             self._snapshot = snapshot.without(self._places(snapshot, names))
 
     def replace(self, subscriptions: Mapping[Any, str | Expr]) -> None:
-        """Change the expressions of ids that are there; they move to the end of the order."""
+        """Change the expressions of ids that are there; they keep their destinations, and move to the end."""
         with self._lock:
             before = self._seal()
             places = self._places(before, list(subscriptions))
             changed = Matcher(self.schema)
-            changed.add(subscriptions)
+            changed.add(subscriptions, destination=[before.destination(*place) for place in places])
             self._snapshot = self._with(before.without(places), changed._tail)  # at once: readers see old or new
 
     @staticmethod
@@ -253,10 +273,12 @@ class Matcher:
 
     def match_iter(self, events: Any) -> Iterator[Matches]:
         """Results of consecutive slices of the events, in order: for results that memory does not hold at once."""
-        snapshot = self._seal()
+        return match_slices(self._seal(), self._batches(events))
+
+    def _batches(self, events: Any) -> Iterable[EventBatch]:
         if isinstance(events, pa.RecordBatchReader):
-            return match_slices(snapshot, (EventBatch.of(data, self.schema) for data in events))
-        return match_slices(snapshot, [EventBatch.of(events, self.schema)])
+            return (EventBatch.of(data, self.schema) for data in events)
+        return [EventBatch.of(events, self.schema)]
 
     def count(self, events: Any) -> Array:
         """How many subscriptions each event satisfies."""
@@ -264,9 +286,23 @@ class Matcher:
         return np.concatenate(counts) if counts else np.zeros(0, np.int64)
 
     def any(self, events: Any) -> Array:
-        """Whether each event satisfies any subscription."""
-        found: Array = self.count(events) > 0
-        return found
+        """Whether each event satisfies any subscription; the first one that it does is enough."""
+        tables = self._seal().as_one
+        found = [np.diff(match_shared(tables, batch)[0]) > 0 for batch in self._batches(events)]
+        return np.concatenate(found) if found else np.zeros(0, np.bool_)
+
+    def destinations(self, events: Any) -> Matches:
+        """The distinct destinations of the subscriptions that each event satisfies.
+
+        They are in the order of their first subscriptions in ``ids``. One that is found is not looked for any more, so
+        this is faster than ``match``.
+        """
+        batch = EventBatch.of(events, self.schema)
+        snapshot = self._seal()
+        if snapshot.destinations is None:
+            raise SchemaError("no subscription has a destination; add them with one: add({…}, destination='d1')")
+        offsets, rows = match_shared(snapshot.by_destination, batch)
+        return Matches(offsets, rows, snapshot.destinations.names, "destination")
 
     def explain(self, event: Mapping[str, Any], id: Any) -> explaining.Explanation:
         """Why a subscription does or does not match an event."""
@@ -323,7 +359,9 @@ class Matcher:
             for segment, live in zip(snapshot.segments, snapshot.live, strict=True)
         ]
         keys = ("subscriptions", "removed", "clauses", "predicates", "programs", "postings", "bytes")
-        return {**{key: sum(part[key] for part in segments) for key in keys}, "segments": segments}
+        sums = {key: sum(part[key] for part in segments) for key in keys}
+        count = 0 if snapshot.destinations is None else len(snapshot.destinations.names)
+        return {**sums, "destinations": count, "segments": segments}
 
     # Saving
 

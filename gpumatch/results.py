@@ -19,16 +19,17 @@ _CHUNK = 1024  # events whose ids are looked up at once when iterating
 class Matches:
     """The matches of a batch as CSR: event ``i`` has ``rows[offsets[i]:offsets[i + 1]]``, ascending.
 
-    Rows index the ids of the snapshot that was matched, so a result stays right when the matcher changes.
+    Rows index the ids of the snapshot that was matched, so a result stays right when the matcher changes. Of
+    ``Matcher.destinations``, rows and ids are the destinations.
     """
 
-    __slots__ = ("_ids", "offsets", "rows")
+    __slots__ = ("_column", "_ids", "offsets", "rows")
 
-    def __init__(self, offsets: Array, rows: Array, ids: Any) -> None:
-        """``ids``: an Arrow array of the ids, int64 or string, in row order."""
+    def __init__(self, offsets: Array, rows: Array, ids: Any, column: str = "subscription") -> None:
+        """``ids``: an Arrow array of the ids, int64 or string, in row order; ``column``: what they are in tables."""
         if pa.types.is_string(ids.type):
             ids = ids.cast(pa.large_string())  # the ids of many pairs outgrow 32-bit offsets
-        self.offsets, self.rows, self._ids = offsets, rows, ids
+        self.offsets, self.rows, self._ids, self._column = offsets, rows, ids, column
 
     def __len__(self) -> int:
         """The number of events."""
@@ -68,9 +69,9 @@ class Matches:
         return ids
 
     def to_arrow(self) -> Any:
-        """A table of one row per match: ``event`` and ``subscription``."""
+        """A table of one row per match: ``event`` and ``subscription``, or ``event`` and ``destination``."""
         event = np.repeat(np.arange(len(self), dtype=np.int64), self.counts)
-        return pa.table({"event": event, "subscription": self._ids.take(pa.array(self.rows))})
+        return pa.table({"event": event, self._column: self._ids.take(pa.array(self.rows))})
 
     def to_pandas(self) -> Any:
         """The table of ``to_arrow`` as a pandas DataFrame."""
@@ -85,7 +86,7 @@ class Matches:
         """Whether the same ids match the same events."""
         if not isinstance(other, Matches):
             return NotImplemented
-        if not np.array_equal(self.offsets, other.offsets):
+        if self._column != other._column or not np.array_equal(self.offsets, other.offsets):
             return False
         if self._ids is other._ids and np.array_equal(self.rows, other.rows):
             return True

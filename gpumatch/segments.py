@@ -16,6 +16,7 @@ from gpumatch import threads
 from gpumatch.blocks import decode_table, join_blocks
 from gpumatch.coded import TABLE_TYPES, EventEncoder, Table, encode_block, likelihoods, reorder, sort_predicates
 from gpumatch.codes import BOOK_TYPES, Codebook, bytes_of, freeze
+from gpumatch.destinations import Destinations, join_destinations
 from gpumatch.errors import StorageError
 from gpumatch.events import EventBatch
 from gpumatch.index import KINDS, FlatIndex, IndexParams, Input
@@ -32,6 +33,7 @@ class Source:
     ids: Any
     texts: Any
     block: Block
+    destinations: Destinations | None = None
 
     def __len__(self) -> int:
         return self.block.length
@@ -56,6 +58,7 @@ class Segment:
     book: Codebook
     table: Table
     parts: tuple[Part, ...]
+    destinations: Destinations | None = None
 
     @classmethod
     def build(
@@ -74,7 +77,7 @@ class Segment:
             for array in built.arrays.values():
                 array.flags.writeable = False
             parts.append(Part(built, choice))
-        return cls(source.ids, source.texts, attributes, book, table, tuple(parts))
+        return cls(source.ids, source.texts, attributes, book, table, tuple(parts), source.destinations)
 
     def __len__(self) -> int:
         return self.table.length
@@ -101,7 +104,7 @@ class Segment:
         return named
 
     def stats(self) -> dict[str, Any]:
-        held = sum(int(part.nbytes) for part in (self.ids, self.texts) if part is not None)
+        held = sum(int(part.nbytes) for part in (self.ids, self.texts, self.destinations) if part is not None)
         parts = [
             {
                 "index": part.index.params.kind,
@@ -133,6 +136,8 @@ class Segment:
         if self.texts is not None:
             arrays["texts.data"], arrays["texts.offsets"] = bytes_of(self.texts)
             arrays["texts.valid"] = self.texts.is_valid().to_numpy(zero_copy_only=False)
+        if self.destinations is not None:
+            arrays |= {f"destinations.{name}": array for name, array in self.destinations.arrays().items()}
         if dead is not None:
             arrays["dead"] = dead
         return facts, arrays
@@ -140,10 +145,15 @@ class Segment:
     def source(self, keep: Array | None = None) -> Source:
         """What the segment was built from, less the rows that are not to be kept."""
         block = decode_table(self.attributes, self.book, self.table)
-        return join_sources(self.attributes, [Source(self.ids, self.texts, block)], [keep])
+        return join_sources(self.attributes, [Source(self.ids, self.texts, block, self.destinations)], [keep])
 
-    def match(self, batch: EventBatch) -> list[tuple[Array, Array]]:
-        """Offsets and rows of consecutive chunks of the batch."""
+    def match(self, batch: EventBatch, shared: Table | None = None) -> list[tuple[Array, Array]]:
+        """Offsets and rows of consecutive chunks of the batch.
+
+        ``shared``: the table with rows that stand for many subscriptions each, such as destinations. An event that has
+        one of them looks no further for it.
+        """
+        table = self.table if shared is None else shared
         encoder = EventEncoder(self.book, self.attributes, self.used, batch)
 
         def work(chunk: tuple[int, int]) -> tuple[Array, Array]:
@@ -151,7 +161,7 @@ class Segment:
             found = []
             for part in self.parts:
                 with part.usage.of(chunk[1] - chunk[0]):
-                    found.append(indexes.match(part.index, self.attributes, self.table, events, False))
+                    found.append(indexes.match(part.index, self.attributes, table, events, shared is not None))
             return indexes.merge(found)
 
         return threads.run(work, chunks(len(batch)))
@@ -195,7 +205,16 @@ def segment_from(
         texts = _strings(arrays, "texts", pa.array(arrays["texts.valid"]))
     book = Codebook(**_checked(arrays, "book", BOOK_TYPES))
     table = Table(length, **_checked(arrays, "table", TABLE_TYPES))
-    return Segment(ids, texts, attributes, book, table, tuple(parts)), arrays.get("dead")
+    segment = Segment(ids, texts, attributes, book, table, tuple(parts), _destinations(arrays))
+    return segment, arrays.get("dead")
+
+
+def _destinations(arrays: Mapping[str, Array]) -> Destinations | None:
+    if "destinations.number" not in arrays:
+        return None
+    integers = "destinations.names" in arrays
+    names = pa.array(arrays["destinations.names"]) if integers else _strings(arrays, "destinations")
+    return Destinations(names, _checked(arrays, "destinations", {"number": "int32"})["number"])
 
 
 def _checked(arrays: Mapping[str, Array], prefix: str, expected: Mapping[str, str]) -> dict[str, Array]:
@@ -225,12 +244,15 @@ def join_sources(attributes: Attributes, sources: Sequence[Source], keeps: Seque
     """One source of all rows that are to be kept, in order."""
     if len(sources) == 1 and keeps[0] is None:
         return sources[0]
-    ids, texts = [], []
+    ids, texts, destinations = [], [], []
     for source, keep in zip(sources, keeps, strict=True):
         mask = None if keep is None else pa.array(keep)
         ids.append(source.ids if mask is None else source.ids.filter(mask))
         held = pa.nulls(len(source), pa.large_string()) if source.texts is None else source.texts
         texts.append(held if mask is None else held.filter(mask))
+        belonging = None if source.destinations is None else source.destinations.filter(keep)
+        destinations.append((belonging, len(ids[-1])))
     text = pa.concat_arrays(texts)
     block = join_blocks(attributes, [source.block for source in sources], keeps)
-    return Source(pa.concat_arrays(ids), None if text.null_count == len(text) else text, block)
+    texts_held = None if text.null_count == len(text) else text
+    return Source(pa.concat_arrays(ids), texts_held, block, join_destinations(destinations))

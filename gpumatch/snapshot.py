@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpumatch.coded import Table
+from gpumatch.codes import pointers, read_only
+from gpumatch.destinations import Destinations, join_destinations
 from gpumatch.events import EventBatch
+from gpumatch.index import merge
 from gpumatch.predicates import Array
 from gpumatch.results import Matches
 from gpumatch.segments import Segment
@@ -53,6 +57,38 @@ class Snapshot:
             None if dead is None else np.where(dead, -1, np.cumsum(~dead) - 1).astype(np.int32) for dead in self.dead
         ]
 
+    @cached_property
+    def destinations(self) -> Destinations | None:
+        """Of the live rows."""
+        parts = []
+        for segment, dead, live in zip(self.segments, self.dead, self.live, strict=True):
+            held = segment.destinations
+            parts.append((None if held is None else held.filter(None if dead is None else ~dead), live))
+        return join_destinations(parts)
+
+    @cached_property
+    def by_destination(self) -> list[tuple[Segment, Table]]:
+        """Segments that have destinations, with tables whose rows are the numbers of destinations."""
+        if self.destinations is None:
+            return []
+        number, count = self.destinations.number, len(self.destinations.names)
+        held = []
+        for segment, dead, first, live in zip(self.segments, self.dead, self.bases, self.live, strict=True):
+            if segment.destinations is not None:
+                rows = np.full(len(segment), -1, np.int32)
+                rows[slice(None) if dead is None else ~dead] = number[first : first + live]
+                held.append((segment, _shared(segment.table, rows, count)))
+        return held
+
+    @cached_property
+    def as_one(self) -> list[tuple[Segment, Table]]:
+        """Segments with tables that have but one row, 0, for all subscriptions that live."""
+        held = []
+        for segment, dead in zip(self.segments, self.dead, strict=True):
+            rows = np.zeros(len(segment), np.int32) if dead is None else -dead.astype(np.int32)
+            held.append((segment, _shared(segment.table, rows, 1)))
+        return held
+
     def find(self, name: int | str) -> tuple[int, int] | None:
         """Segment and row of a live id."""
         for number in range(len(self.segments) - 1, -1, -1):
@@ -61,6 +97,11 @@ class Snapshot:
             if row is not None and (dead is None or not dead[row]):
                 return number, row
         return None
+
+    def destination(self, number: int, row: int) -> int | str | None:
+        """Of a row of a segment."""
+        held = self.segments[number].destinations
+        return None if held is None else held[row]
 
     def without(self, places: Iterable[tuple[int, int]]) -> Snapshot:
         dead = list(self.dead)
@@ -73,6 +114,11 @@ class Snapshot:
             dead[number][row] = True  # type: ignore[index]
         kept = [number for number, gone in enumerate(dead) if gone is None or not gone.all()]
         return Snapshot(tuple(self.segments[number] for number in kept), tuple(dead[number] for number in kept))
+
+
+def _shared(table: Table, rows: Array, count: int) -> Table:
+    """The table with ``rows[i]``, below ``count`` or -1 for none, in the place of row ``i``."""
+    return replace(table, length=count, clause_row=read_only(rows[table.clause_row]))
 
 
 def match_batch(snapshot: Snapshot, batch: EventBatch) -> Matches:
@@ -94,12 +140,26 @@ def match_batch(snapshot: Snapshot, batch: EventBatch) -> Matches:
     return Matches(offsets, rows, snapshot.ids)
 
 
-def _live(snapshot: Snapshot, number: int, chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """One segment's result over all chunks, in live row numbers of the snapshot."""
+def match_shared(tables: list[tuple[Segment, Table]], batch: EventBatch) -> tuple[Array, Array]:
+    """Offsets and shared rows of a batch; each event has a row once, whatever segments it is found in."""
+    if not tables:
+        return np.zeros(len(batch) + 1, np.int64), np.zeros(0, np.int32)
+    return merge([_joined(segment.match(batch, table)) for segment, table in tables])
+
+
+def _joined(chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """One result of consecutive chunks."""
+    if len(chunks) == 1:
+        return chunks[0]
     counts = np.concatenate([np.diff(part) for part, _ in chunks]) if chunks else np.zeros(0, np.int64)
     rows = np.concatenate([part for _, part in chunks]) if chunks else np.zeros(0, np.int32)
+    return pointers(counts), rows
+
+
+def _live(snapshot: Snapshot, number: int, chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """One segment's result over all chunks, in live row numbers of the snapshot."""
+    offsets, rows = _joined(chunks)
     numbers = snapshot.numbers[number]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     if numbers is not None:
         rows = numbers[rows]
         alive = rows >= 0

@@ -21,7 +21,7 @@ LAYERS = (
     {"__main__", "cli", "spark", "demo", "doctor", "stocks", "tables", "fromtext", "jsonlines", "workloads"},
     {"routing"},
     {"matcher", "explain"},
-    {"snapshot", "segments"},
+    {"snapshot", "segments", "destinations"},
     {"planner", "device", "storage"},
     {"index"},
     {"coded", "blocks", "decode"},
