@@ -1,0 +1,151 @@
+"""GEM's triangles (paper 003): clauses by cells of their low and high codes, and caches along the diagonal.
+
+For ``0 <= caches < cells``; with a bitset for every cell no triangle is needed. Cells are cut by quantiles, since those
+of equal width collapse under skew. In place of two cumulative counts, of low and of high codes, one array holds what
+the decision algorithm makes of them: the number of clauses that each code passes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gpumatch.coded import CodedEvents, Table
+from gpumatch.codes import pointers
+from gpumatch.index.flat import ArraySpec, Input
+from gpumatch.kernels import triangle as kernels
+from gpumatch.predicates import Array, Attributes
+
+ARRAYS = {
+    "triangle_dims": ArraySpec("int32", "attributes that are indexed, single-valued ones"),
+    "triangle_starts": ArraySpec("int32", "per dimension and cell: the first code"),
+    "triangle_ptr": ArraySpec("int64", "per dimension, row of high and column of low codes: where the cell starts"),
+    "triangle_sub": ArraySpec("int32", "the clauses of the cells, numbered from the index's first"),
+    "triangle_bounds": ArraySpec("int32", "per dimension and clause: low and high code"),
+    "count_ptr": ArraySpec("int64", "per dimension: where its part of pass_count starts"),
+    "pass_count": ArraySpec("int32", "per code, the missing one first: how many clauses it passes in the dimension"),
+    "decided": ArraySpec("bool", "per clause: are its bounds all there is to it?"),
+    "cache_nearest": ArraySpec("int32", "per cell: the nearest cache"),
+    "cache_cell": ArraySpec("int32", "per cache: its cell"),
+    "cache_bits": ArraySpec("uint64", "per dimension and cache: bitset of clauses that touch the cell or are unbound"),
+    "cache_added": ArraySpec("int32", "per dimension and cell, then missing: clauses that the nearest cache lacks"),
+}
+
+
+class _Part(NamedTuple):
+    """What one dimension adds to the arrays."""
+
+    starts: Array
+    sizes: Array
+    clauses: Array
+    bits: Array
+    added: Array
+
+
+def build(cells: int, caches: int, given: Input, dims: Array) -> dict[str, Array]:
+    """Triangles of ``cells`` cells a side in these single-valued attributes, and so many caches along the diagonal."""
+    table, clauses = given.table, given.last - given.first
+    counts = given.book.counts()
+    dim_of = np.full(len(counts), -1, np.int64)
+    dim_of[dims] = np.arange(len(dims))
+    bounds, decided = np.empty(2 * len(dims) * clauses, np.int32), np.empty(clauses, np.bool_)
+    heads = (table.clause_ptr, table.clause_program)
+    kernels.fill_bounds(given.first, counts[dims], dim_of, heads, table.predicates(), bounds, decided)
+    count_ptr = pointers(counts[dims] + 1)
+    pass_count = np.zeros(int(count_ptr[-1]), np.int32)
+    kernels.count_passing(bounds, clauses, count_ptr, pass_count)
+    cached = (2 * np.arange(caches) + 1) * cells // (2 * max(caches, 1))
+    nearest = np.abs(np.arange(cells)[:, None] - cached).argmin(axis=1) if caches else np.zeros(0, np.int64)
+    pairs = bounds.reshape(len(dims), clauses, 2)
+    parts = [_part(cells, cached, nearest, pairs[d], int(counts[dims[d]])) for d in range(len(dims))]
+    arrays = (
+        dims,
+        _joined([part.starts for part in parts]),
+        pointers(_joined([part.sizes for part in parts])),
+        _joined([part.clauses for part in parts]),
+        bounds,
+        count_ptr,
+        pass_count,
+        decided,
+        nearest,
+        cached,
+        _joined([part.bits for part in parts]),
+        _joined([part.added for part in parts]),
+    )
+    specs = zip(ARRAYS.items(), arrays, strict=True)
+    return {name: array.astype(spec.dtype, copy=False) for (name, spec), array in specs}
+
+
+def _joined(parts: list[Array]) -> Array:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _part(cells: int, cached: Array, nearest: Array, bounds: Array, codes: int) -> _Part:
+    """One dimension, from the bounds of all clauses in it; bounds of ``codes`` are those that no value satisfies."""
+    low, high = bounds.T
+    bound = low != kernels.MISSING
+    starts = _quantiles(cells, np.concatenate([low[bound], high[bound]]), codes)
+    cell_of = np.repeat(np.arange(cells), np.diff(starts, append=codes + 1))
+    column, row = np.zeros(len(low), np.int64), np.full(len(low), cells - 1)
+    column[bound], row[bound] = cell_of[low[bound]], cell_of[high[bound]]
+    free = cells * (cells + 1) // 2
+    cell = np.where(bound, row * (row + 1) // 2 + column, free)
+    order = np.argsort(cell.astype(np.min_scalar_type(free)), kind="stable")  # 16 bits are sorted much faster
+    sizes = np.bincount(cell, minlength=free + 1)
+    words = np.zeros((len(cached), -(-len(low) // 64)), np.uint64)
+    for mine, at in zip(words, cached, strict=True):
+        packed = np.packbits((column <= at) & (row >= at), bitorder="little")
+        mine.view(np.uint8)[: len(packed)] = packed
+    return _Part(starts, sizes, order, words.ravel(), _added(cells, cached[nearest], sizes))
+
+
+def _quantiles(cells: int, values: Array, codes: int) -> Array:
+    """First codes of cells that hold about as many of the values each; some are empty where many values are equal."""
+    below = np.cumsum(np.bincount(values, minlength=codes + 1))
+    starts: Array = np.searchsorted(below, np.arange(cells) * len(values) // cells, side="right")
+    starts[0] = 0
+    return starts
+
+
+def _added(cells: int, taken: Array, sizes: Array) -> Array:
+    """Per cell, then for missing values: how many clauses touch it, but not the cell whose cache it takes."""
+    if len(taken) == 0:
+        return np.zeros(0, np.int64)
+    below = np.zeros((cells + 1, cells + 1), np.int64)
+    below[1:, 1:][np.tril_indices(cells)] = sizes[:-1]
+    below = below.cumsum(axis=0).cumsum(axis=1)
+    at = np.arange(cells)
+    top, left = np.where(at < taken, taken, cells), np.where(at < taken, 0, taken + 1)
+    between = below[top, at + 1] - below[at, at + 1] - below[top, left] + below[at, left]
+    return np.append(between, sizes[-1])
+
+
+def match(
+    arrays: dict[str, Array],
+    index_first: int,
+    index_last: int,
+    attributes: Attributes,
+    table: Table,
+    events: CodedEvents,
+    once: bool,
+) -> tuple[Array, Array]:
+    """Offsets and rows of the events, ascending and each once."""
+    dims, starts, *cells = (arrays[name] for name in list(ARRAYS)[:5])
+    grid = (len(starts) // max(len(dims), 1), starts, *cells)
+    counts = (arrays["count_ptr"], arrays["pass_count"])
+    caches = (arrays["cache_nearest"], arrays["cache_cell"], arrays["cache_bits"], arrays["cache_added"])
+    depth = int(np.diff(table.program_ptr).max(initial=0))
+    offsets, rows = kernels.match_triangles(
+        events.arrays(),
+        table.length,
+        once,
+        (index_first, index_last),
+        (attributes.multi, attributes.presence),
+        dims,
+        (grid, counts, caches, arrays["decided"]),
+        (table.clause_row, table.clause_ptr, table.clause_program),
+        table.predicates(),
+        (table.program_ptr, table.program_item, depth),
+    )
+    return offsets, rows
