@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
 from gpumatch.keys import INF_KEY, MAX, MIN
 from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block, move_cuts
+from gpumatch.single import Single
 from gpumatch.sparse import Sparse
 
 TABLE_TYPES = {
@@ -210,6 +212,27 @@ class EventEncoder:
         if not self._attributes.multi.any():
             return CodedEvents(ptr, attribute, code)
         return _with_presence(ptr, attribute, code, self._attributes)
+
+
+def encode_single(event: Single, book: Codebook, attributes: Attributes) -> CodedEvents:
+    """One event, in as few calls as there can be."""
+    keys, where = event.key, event.attribute
+    texts = [at for at, key in enumerate(keys) if type(key) is bytes]
+    if texts:
+        strings: list[bytes] = [keys[at] for at in texts]  # type: ignore[misc]
+        found = np.empty(len(texts), np.int64)
+        ends = np.array([0, *accumulate(map(len, strings))], np.int64)
+        data = np.frombuffer(b"".join(strings), np.uint8)
+        kernels.search_strings(data, ends, book.pool_data, book.pool_offsets, found)
+        keys = keys.copy()
+        for at, key in zip(texts, found.tolist(), strict=True):
+            keys[at] = key
+    if event.lists:
+        where = where + attributes.presence[event.lists].tolist()
+    attribute = np.array(where, np.int32)
+    code = np.zeros(len(attribute), np.int32)  # that of presence is 0
+    kernels.encode_keys(read_only(attribute), np.array(keys, np.int64), 0, len(keys), *book.search(), code)
+    return CodedEvents(np.array([0, len(code)]), attribute, code)
 
 
 def _to_single(values: Array) -> Array:

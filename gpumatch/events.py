@@ -14,6 +14,7 @@ from gpumatch.columns import NANOS, Array, Column, Strings, from_values
 from gpumatch.errors import SchemaError
 from gpumatch.expr.tree import Constant, Timestamp
 from gpumatch.schema import AttributeType, Schema
+from gpumatch.single import Single
 from gpumatch.sparse import Csr, Sparse
 
 __all__ = ["Column", "EventBatch", "Sparse", "Strings"]
@@ -29,7 +30,9 @@ class EventBatch:
 
     __slots__ = ("_bound", "_csr", "_length")
 
-    def __init__(self, length: int, bound: tuple[Schema, dict[int, Column] | Sparse] | None, csr: Csr | None) -> None:
+    def __init__(
+        self, length: int, bound: tuple[Schema, dict[int, Column] | Sparse | Single] | None, csr: Csr | None
+    ) -> None:
         """Not for users: see ``of`` and ``from_csr``."""
         self._length, self._bound, self._csr = length, bound, csr
 
@@ -37,9 +40,12 @@ class EventBatch:
     def of(cls, data: Any, schema: Schema) -> EventBatch:
         """Any supported data. What the schema does not name is ignored; a wrong type is a SchemaError."""
         if isinstance(data, EventBatch):
-            data._binding(schema)
+            if data.single(schema) is None:
+                data._binding(schema)  # what does not fit the schema is an error now
             return data
         if isinstance(data, (list, tuple)):
+            if len(data) == 1 and isinstance(data[0], Mapping):
+                return cls(1, (schema, Single.of(data[0], schema)), None)
             return cls(len(data), (schema, _row_columns(data, schema)), None)
         length, names, column = _table(data)
         columns: dict[int, Column] = {}
@@ -79,14 +85,22 @@ class EventBatch:
         binding = self._binding(schema)
         return binding if isinstance(binding, Sparse) else None
 
+    def single(self, schema: Schema) -> Single | None:
+        """The event of a batch that was made from one dict; None for other batches."""
+        if self._bound is None or self._bound[0] is not schema or not isinstance(self._bound[1], Single):
+            return None
+        return self._bound[1]
+
     def slice(self, start: int, stop: int) -> EventBatch:
         """The events from ``start`` up to ``stop``, as Python slices count; shares the values."""
         events = range(self._length)[start:stop]
+        if len(events) == self._length:
+            return self
         start, stop = events.start, max(events.start, events.stop)
         csr = None if self._csr is None else self._csr.slice(start, stop)
         if self._bound is None:
             return EventBatch(len(events), None, csr)
-        schema, held = self._bound
+        schema, held = self._bound[0], self._binding(self._bound[0])
         if isinstance(held, Sparse):
             return EventBatch(len(events), (schema, held.slice(start, stop)), csr)
         return EventBatch(len(events), (schema, {at: column.slice(start, stop) for at, column in held.items()}), None)
@@ -99,7 +113,7 @@ class EventBatch:
             event = range(self._length)[event]
         except IndexError:
             raise IndexError(f"event {event} of a batch of {self._length}") from None
-        schema, held = self._bound
+        schema, held = self._bound[0], self._binding(self._bound[0])
         if isinstance(held, Sparse):
             return _sparse_row(held.slice(event, event + 1), schema)
         values = {at: _cell(schema.types[at], column.slice(event, event + 1)) for at, column in held.items()}
@@ -108,7 +122,7 @@ class EventBatch:
     def _binding(self, schema: Schema) -> dict[int, Column] | Sparse:
         bound = self._bound
         if bound is not None and (bound[0] is schema or bound[0] == schema):
-            return bound[1]
+            return bound[1].columns(schema) if isinstance(bound[1], Single) else bound[1]
         if self._csr is None:
             raise SchemaError("this EventBatch was made for another schema; make one with EventBatch.of(data, schema)")
         sparse = self._csr.bind(schema)

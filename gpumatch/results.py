@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
 
+_FEW = 16  # ids up to which looking up one after another is faster
 _CHUNK = 1024  # events whose ids are looked up at once when iterating
 
 
@@ -65,6 +66,8 @@ class Matches:
 
     def _take(self, first: int, last: int) -> list[int | str]:
         rows = self.rows[self.offsets[first] : self.offsets[last]]
+        if len(rows) <= _FEW:
+            return [self._ids[row].as_py() for row in rows.tolist()]
         ids: list[int | str] = self._ids.take(pa.array(rows)).to_pylist()
         return ids
 

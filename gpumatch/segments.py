@@ -14,7 +14,17 @@ import pyarrow.compute as pc
 from gpumatch import index as indexes
 from gpumatch import threads
 from gpumatch.blocks import decode_table, join_blocks
-from gpumatch.coded import TABLE_TYPES, EventEncoder, Table, encode_block, likelihoods, reorder, sort_predicates
+from gpumatch.coded import (
+    TABLE_TYPES,
+    CodedEvents,
+    EventEncoder,
+    Table,
+    encode_block,
+    encode_single,
+    likelihoods,
+    reorder,
+    sort_predicates,
+)
 from gpumatch.codes import BOOK_TYPES, Codebook, bytes_of, freeze
 from gpumatch.destinations import Destinations, join_destinations
 from gpumatch.errors import StorageError
@@ -153,18 +163,22 @@ class Segment:
         ``shared``: the table with rows that stand for many subscriptions each, such as destinations. An event that has
         one of them looks no further for it.
         """
+        once = shared is not None
         table = self.table if shared is None else shared
+        single = batch.single(self.attributes.schema)
+        if single is not None:
+            return [self._match(encode_single(single, self.book, self.attributes), 1, table, once)]
         encoder = EventEncoder(self.book, self.attributes, self.used, batch)
+        return threads.run(
+            lambda chunk: self._match(encoder.encode(*chunk), chunk[1] - chunk[0], table, once), chunks(len(batch))
+        )
 
-        def work(chunk: tuple[int, int]) -> tuple[Array, Array]:
-            events = encoder.encode(*chunk)
-            found = []
-            for part in self.parts:
-                with part.usage.of(chunk[1] - chunk[0]):
-                    found.append(indexes.match(part.index, self.attributes, table, events, shared is not None))
-            return indexes.merge(found)
-
-        return threads.run(work, chunks(len(batch)))
+    def _match(self, events: CodedEvents, count: int, table: Table, once: bool) -> tuple[Array, Array]:
+        found = []
+        for part in self.parts:
+            with part.usage.of(count):
+                found.append(indexes.match(part.index, self.attributes, table, events, once))
+        return indexes.merge(found)
 
 
 def _arrange(

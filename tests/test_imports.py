@@ -25,9 +25,10 @@ LAYERS = (
     {"planner", "device", "storage"},
     {"index"},
     {"coded", "blocks", "decode"},
-    {"longform", "ranges", "sources", "subscriptions", "predicates", "events", "arrow_in", "columns", "sparse"},
+    {"events"},
+    {"longform", "ranges", "sources", "subscriptions", "predicates", "arrow_in", "columns", "sparse", "single"},
     {"codes"},
-    {"keys"},
+    {"keys", "discretise"},
     {"schema", "expr", "results"},
     {"errors"},
 )

@@ -1,0 +1,123 @@
+"""A batch of one dict takes a short way; it must lead to the same answer."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gpumatch as gm
+from gpumatch.coded import EventEncoder, encode_single
+from tests.conformance.strategies import events, expressions, schemas
+
+SCHEMA = {
+    "i": "int64",
+    "f": "float64",
+    "g": "float32",
+    "b": "bool",
+    "s": "string",
+    "d": "date",
+    "t": "timestamp",
+    "ls": "list<string>",
+    "lg": "list<float32>",
+}
+
+
+@st.composite
+def cases(draw: Any) -> tuple[Any, ...]:
+    schema = draw(schemas())
+    wanted = draw(st.lists(expressions(schema, 5), max_size=6))
+    return schema, dict(enumerate(wanted)), draw(events(schema))
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases())
+def test_alone_or_among_others(case: tuple[Any, ...]) -> None:
+    schema, wanted, event = case
+    matcher = gm.Matcher(schema)
+    matcher.add(wanted)
+    both = matcher.match([event, event])
+    assert matcher.match_one(event) == both.ids(0) == both.ids(1)
+    batch = gm.EventBatch.of([event], matcher.schema)
+    assert batch.single(matcher.schema) is not None
+    assert list(matcher.match(batch)) == next(list(part) for part in matcher.match_iter([event])) == [both.ids(0)]
+    two = gm.EventBatch.of([event, event], matcher.schema)
+    assert batch.row(0) == two.row(0)
+
+
+ODD = [
+    {},
+    {"i": 2**63 - 1, "f": -0.0, "g": 0.1, "b": True, "s": "a"},
+    {"i": np.int8(3), "f": 3, "g": np.float32(0.1), "b": np.True_, "s": np.str_("é")},
+    {"i": 2.0, "f": float("nan"), "g": 1e300, "b": None, "s": None},
+    {"i": pd.NA, "f": float("inf"), "g": float("nan"), "d": dt.date(2024, 1, 1), "t": dt.datetime(2024, 1, 1)},
+    {"d": pd.NaT, "t": np.datetime64("2024-01-01"), "ls": [], "lg": [0.1, None, float("nan"), 2]},
+    {"ls": ["b", None, "a", "b"], "lg": None, "unknown": object()},
+    {"ls": ("", "a\x00"), "lg": np.array([0.1, 1e300])},
+]
+
+
+@pytest.mark.parametrize("event", ODD)
+def test_same_entries(event: dict[str, Any]) -> None:
+    matcher = gm.Matcher(SCHEMA)
+    matcher.add({"a": "i > 2 AND f >= 0 AND g = 0.1 AND b AND s > 'a'", "b": "ls = 'b' OR lg > 0.1 OR ls IS NULL"})
+    matcher.add({"c": "d > DATE '2023-01-01' AND t >= TIMESTAMP '2024-01-01 00:00:00' AND lg IS NULL"})
+    [segment] = matcher._seal().segments
+    batch = gm.EventBatch.of([event], matcher.schema)
+    single = batch.single(matcher.schema)
+    assert single is not None
+    found = encode_single(single, segment.book, segment.attributes)
+    two = gm.EventBatch.of([event, event], matcher.schema)
+    assert two.single(matcher.schema) is None
+    right = EventEncoder(segment.book, segment.attributes, segment.used, two).encode(0, 1)
+    for mine, others in zip(found.arrays(), right.arrays(), strict=True):
+        assert mine.dtype == others.dtype
+        assert mine.tolist() == others.tolist()
+    columns = EventEncoder(segment.book, segment.attributes, segment.used, batch).encode(0, 1)
+    assert [part.tolist() for part in columns.arrays()] == [part.tolist() for part in right.arrays()]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"i": "1"},
+        {"i": 2**63},
+        {"i": 2.5},
+        {"f": True},
+        {"b": 1},
+        {"s": 5},
+        {"s": "\ud800"},
+        {"ls": "a"},
+        {"lg": ["a"]},
+    ],
+)
+def test_same_errors(event: dict[str, Any]) -> None:
+    schema = gm.Schema.of(SCHEMA)
+    with pytest.raises(gm.SchemaError) as alone:
+        gm.EventBatch.of([event], schema)
+    with pytest.raises(gm.SchemaError) as among:
+        gm.EventBatch.of([event, {}], schema)
+    assert str(alone.value) == str(among.value)
+
+
+def test_a_batch_of_one_is_a_batch() -> None:
+    schema = gm.Schema.of(SCHEMA)
+    tags = ["a"]
+    batch = gm.EventBatch.of([{"ls": tags, "i": 1}], schema)
+    tags.append("b")
+    assert batch.row(0) == {"i": 1, "ls": ["a"]}
+    assert len(batch.slice(0, 0)) == 0
+    assert batch.slice(0, 5) is batch
+    with pytest.raises(gm.SchemaError, match="made for another schema"):
+        gm.EventBatch.of(batch, gm.Schema.of({"i": "int64"}))
+    equal = gm.Matcher(SCHEMA)  # its schema is equal, but another object
+    equal.add({"x": "i = 1 AND ls = 'a'"})
+    assert equal.match(batch).ids(0) == ["x"]
+    equal.observe(batch)
+    equal.compact()
+    assert equal.match(batch).ids(0) == ["x"]
