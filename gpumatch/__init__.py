@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpumatch.errors import DeviceError, GpumatchError, IdError, ParseError, SchemaError, StorageError
     from gpumatch.events import EventBatch
     from gpumatch.expr import Expr, col, parse
-    from gpumatch.index import Gem, PstBloom, Scan
+    from gpumatch.index import Gem, PstBloom, Scan, Tama
     from gpumatch.matcher import Matcher, load
     from gpumatch.results import Matches
     from gpumatch.schema import Schema
@@ -34,6 +34,7 @@ __all__ = [
     "Schema",
     "SchemaError",
     "StorageError",
+    "Tama",
     "__version__",
     "col",
     "load",
@@ -45,7 +46,7 @@ _HOMES = {
     "errors": ("DeviceError", "GpumatchError", "IdError", "ParseError", "SchemaError", "StorageError"),
     "events": ("EventBatch",),
     "expr": ("Expr", "col", "parse"),
-    "index": ("Gem", "PstBloom", "Scan"),
+    "index": ("Gem", "PstBloom", "Scan", "Tama"),
     "matcher": ("Matcher", "load"),
     "results": ("Matches",),
     "schema": ("Schema",),

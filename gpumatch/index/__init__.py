@@ -7,10 +7,11 @@ from typing import Any
 
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.errors import StorageError
-from gpumatch.index import gem, postings
+from gpumatch.index import gem, postings, tama
 from gpumatch.index.flat import FlatIndex, IndexParams, Input, Kind
 from gpumatch.index.gem import Gem
 from gpumatch.index.postings import PstBloom, Scan
+from gpumatch.index.tama import Tama
 from gpumatch.kernels.rows import merge_rows
 from gpumatch.predicates import Array, Attributes
 
@@ -23,13 +24,14 @@ __all__ = [
     "Kind",
     "PstBloom",
     "Scan",
+    "Tama",
     "build",
     "match",
     "merge",
     "params_from",
 ]
 
-KINDS: dict[str, Kind] = {kind.params.kind: kind for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM)}
+KINDS: dict[str, Kind] = {kind.params.kind: kind for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM, tama.TAMA)}
 
 
 def build(params: IndexParams, given: Input) -> FlatIndex:
