@@ -83,7 +83,7 @@ class Segment:
         freeze(table)
         parts = []
         for choice, first, last in zip(choices, bounds[:-1], bounds[1:], strict=True):
-            built = indexes.build(choice.params, Input(attributes, book, table, first, last))
+            built = indexes.build(choice.params, Input(attributes, book, table, first, last, sample))
             for array in built.arrays.values():
                 array.flags.writeable = False
             parts.append(Part(built, choice))

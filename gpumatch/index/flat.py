@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.codes import Codebook
+from gpumatch.events import EventBatch
 from gpumatch.predicates import Array, Attributes
 
 
@@ -49,6 +50,7 @@ class Input(NamedTuple):
     table: Table
     first: int
     last: int
+    sample: Sequence[EventBatch] = ()  # observed events
 
 
 class Kind(NamedTuple):

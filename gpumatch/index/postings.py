@@ -47,7 +47,7 @@ ARRAYS = {
 
 def build(params: IndexParams, given: Input) -> dict[str, Array]:
     """Arrays for clauses that have their most selective predicate first."""
-    attributes, book, table, first, last = given
+    attributes, book, table, first, last = given[:5]
     access = np.full(last, -1, np.int64)
     kernels.find_access(table.clause_ptr, table.predicate, first, access)
     hanging = access >= 0
