@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpumatch.errors import DeviceError, GpumatchError, IdError, ParseError, SchemaError, StorageError
     from gpumatch.events import EventBatch
     from gpumatch.expr import Expr, col, parse
-    from gpumatch.index import Gem, PstBloom, Scan, Tama
+    from gpumatch.index import Gem, PstBloom, PstHash, Scan, Tama
     from gpumatch.matcher import Matcher, load
     from gpumatch.results import Matches
     from gpumatch.schema import Schema
@@ -30,6 +30,7 @@ __all__ = [
     "Matches",
     "ParseError",
     "PstBloom",
+    "PstHash",
     "Scan",
     "Schema",
     "SchemaError",
@@ -46,7 +47,7 @@ _HOMES = {
     "errors": ("DeviceError", "GpumatchError", "IdError", "ParseError", "SchemaError", "StorageError"),
     "events": ("EventBatch",),
     "expr": ("Expr", "col", "parse"),
-    "index": ("Gem", "PstBloom", "Scan", "Tama"),
+    "index": ("Gem", "PstBloom", "PstHash", "Scan", "Tama"),
     "matcher": ("Matcher", "load"),
     "results": ("Matches",),
     "schema": ("Schema",),

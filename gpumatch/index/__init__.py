@@ -7,10 +7,11 @@ from typing import Any
 
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.errors import StorageError
-from gpumatch.index import gem, postings, tama
+from gpumatch.index import gem, postings, psthash, tama
 from gpumatch.index.flat import FlatIndex, IndexParams, Input, Kind
 from gpumatch.index.gem import Gem
 from gpumatch.index.postings import PstBloom, Scan
+from gpumatch.index.psthash import PstHash
 from gpumatch.index.tama import Tama
 from gpumatch.kernels.rows import merge_rows
 from gpumatch.predicates import Array, Attributes
@@ -23,6 +24,7 @@ __all__ = [
     "Input",
     "Kind",
     "PstBloom",
+    "PstHash",
     "Scan",
     "Tama",
     "build",
@@ -31,7 +33,9 @@ __all__ = [
     "params_from",
 ]
 
-KINDS: dict[str, Kind] = {kind.params.kind: kind for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM, tama.TAMA)}
+KINDS: dict[str, Kind] = {
+    kind.params.kind: kind for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM, tama.TAMA, psthash.PSTHASH)
+}
 
 
 def build(params: IndexParams, given: Input) -> FlatIndex:
