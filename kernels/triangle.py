@@ -18,7 +18,7 @@ from gpumatch.kernels.rows import grow, sort_unique
 MISSING = np.int32(-1)  # the code of an attribute that the event lacks, and the low bound of unconstrained clauses
 OPEN = np.int32(0x7FFF_FFFF)  # their high bound
 U1, ALL = np.uint64(1), ~np.uint64(0)
-WORD_COST = 8  # a clause is shifted by so much: words of a bitset that take as long as looking at one clause do
+ANDED, KEPT = 10, 2  # shifts: how many clauses a bitset ANDs, or gets bit by bit, in the time that testing one takes
 
 
 @driver
@@ -84,7 +84,7 @@ def decide(clauses, pass_count, cost, order):
     """The paper's decision algorithm: dimensions that exclude anything into ``order``, the most selective first.
 
     Returns their number, and how many of them go by cells; the others test what candidates are left then, once these
-    are fewer than the clauses that cells would touch (``cost``).
+    are fewer than what cells would ``cost``, in tests of clauses.
     """
     used = 0
     for d in range(pass_count.size):
@@ -126,9 +126,10 @@ def row_start(d, i, cells):
 
 
 @scalar
-def within(b, code, bounds):
-    """Neither of Theorems 1 and 2: the code is not below the low bound, nor above the high one."""
-    return (bounds[b] <= code) & (bounds[b + 1] >= code)  # no branch: one in two would be guessed wrong
+def within(at, code, bounds):
+    """Neither of Theorems 1 and 2: the code is not below the low bound of clause ``at``, nor above the high one."""
+    b = np.uint64(2 * at)
+    return (bounds[b] <= code) & (bounds[b + U1] >= code)  # without a branch, which would often be guessed wrong
 
 
 @scalar
@@ -148,7 +149,7 @@ def include(d, code, clauses, grid, found):
             k += 1
         for q in range(edge, last):
             found[k] = cell_sub[q]
-            k += within(2 * (base + cell_sub[q]), code, bounds)
+            k += within(base + cell_sub[q], code, bounds)
     return k
 
 
@@ -165,7 +166,7 @@ def exclude(d, code, clauses, grid, words):
         edge, outright = cell_ptr[row if i == v else row + v], cell_ptr[row + v + 1]
         for q in range(edge, outright):
             c = cell_sub[q]
-            out = not within(2 * (base + c), code, bounds)
+            out = not within(base + c, code, bounds)
             words[c >> 6] &= ~(np.uint64(out) << np.uint64(c & 63))
         for q in range(outright, cell_ptr[row + i + 1]):
             words[cell_sub[q] >> 6] &= ~(U1 << np.uint64(cell_sub[q] & 63))
@@ -225,7 +226,7 @@ def select(d, code, clauses, bounds, found, k):
     for i in range(k):
         c = found[i]
         found[kept] = c
-        kept += within(2 * (base + c), code, bounds)
+        kept += within(base + c, code, bounds)
     return kept
 
 
@@ -247,7 +248,7 @@ def candidates(clauses, codes, grid, counts, caches, scratch, found):
         pass_count[d] = passing(d, codes[d], counts)
         if cached:
             v = cell_at(d, codes[d], cells, starts)
-            cost[d] = (clauses >> WORD_COST) + caches[3][d * (cells + 1) + v]
+            cost[d] = (clauses >> ANDED) + (caches[3][d * (cells + 1) + v] >> KEPT)
         else:
             cost[d] = clauses - pass_count[d]
     used, by_cells = decide(clauses, pass_count, cost, order)
@@ -263,10 +264,11 @@ def candidates(clauses, codes, grid, counts, caches, scratch, found):
             else:
                 exclude(d, codes[d], clauses, grid, words)
         k = unpack(words, found)
-    for i in range(0 if cached else by_cells, used):
+    for i in range(used if cached else used - by_cells):
         if k == 0:
             break
-        k = select(order[i], codes[order[i]], clauses, bounds, found, k)
+        d = order[(by_cells + i) % used]  # dimensions of caches last: most of what they exclude is gone
+        k = select(d, codes[d], clauses, bounds, found, k)
     return k
 
 
