@@ -77,7 +77,8 @@ class Segment:
         """``sample``: events that tell how often predicates hold; without any, widths do."""
         book, table = encode_block(source.block, attributes)
         likelihood = likelihoods(attributes, book, table, sample)
-        sort_predicates(table, likelihood)
+        if requested is None:  # to choose by the rarest; an index that is asked for may want the order as written
+            sort_predicates(table, likelihood)
         choices = choose(requested, table, likelihood)
         table, bounds = _arrange(choices, attributes, book, table, likelihood)
         freeze(table)
