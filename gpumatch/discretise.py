@@ -104,6 +104,7 @@ def median_cuts(sample: Array, low: float, high: float, levels: int) -> Array:
         middle = start + (end - start) / 2
         if len(sample):
             place = np.searchsorted(sample, edges)
+            place[-1] = len(sample)  # the last cell holds its upper end too
             first, last = place[:-1], place[1:]
             median = sample[np.minimum((first + last) // 2, len(sample) - 1)]
             above = np.searchsorted(sample, start, side="right")
@@ -146,6 +147,8 @@ def encode_range(cells: Cells, levels: int) -> bytes:
     each end that has one more cell. The last level may add two at each end and takes two bits for each. A range that
     begins at the last level has up to four neighbouring cells there: two more bits count those beyond the second.
     """
+    if not cells:
+        raise SchemaError("a range without cells has no compact code; it lies off the line and matches nothing")
     start = min(cells)
     first = cells[start][:2]
     bits = _Bits()

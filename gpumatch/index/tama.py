@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, Table
+from gpumatch.coded import CodedEvents, EventEncoder, Table
 from gpumatch.codes import pointers, spans
+from gpumatch.discretise import median_cuts
 from gpumatch.errors import GpumatchError, SchemaError
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood
 from gpumatch.kernels import tama as kernels
@@ -83,8 +84,13 @@ def build(params: Tama, given: Input) -> dict[str, Array]:
     counts = given.book.counts()
     depth = bits_of(counts).astype(np.int64)
     levels = np.minimum(depth, _levels(params, given, counts, depth))
-    cell_ptr, cells = np.zeros(len(counts) + 1, np.int64), np.zeros(0, np.int32)
-    directory, nodes = _directory(given, counts, depth - levels)
+    shift = depth - levels
+    observed = sum(map(len, given.sample)) if params.separation == "events" else 0
+    if observed:
+        cell_ptr, cells = _cells_of_events(given, counts, levels, shift > 0)
+    else:
+        cell_ptr, cells = np.zeros(len(counts) + 1, np.int64), np.zeros(0, np.int32)
+    directory, nodes = _directory(given, counts, shift, (cell_ptr, cells))
     needed = np.zeros(given.last - given.first, np.uint8)
 
     def hang(node_next: Array, postings: Array, owner: Array) -> int:
@@ -113,16 +119,36 @@ def build(params: Tama, given: Input) -> dict[str, Array]:
     postings, owner = np.empty(node_ptr[-1], np.uint32), np.empty(lists, np.int32)
     hang(node_ptr[:-1].copy(), postings, owner)
     rest = (given.first + np.flatnonzero(needed == 0)).astype(np.int32)
-    arrays = (directory, cell_ptr, cells, node_ptr.astype(np.uint32), postings, needed, owner, rest, np.zeros(1, int))
+    tables = (node_ptr.astype(np.uint32), postings, needed, owner, rest)
+    arrays = (directory, cell_ptr, cells, *tables, np.array([observed], np.int64))
     return dict(zip(ARRAYS, arrays, strict=True))
 
 
-def _directory(given: Input, counts: Array, shift: Array) -> tuple[Array, int]:
+def _cells_of_events(given: Input, counts: Array, levels: Array, coarse: Array) -> tuple[Array, Array]:
+    """Finest cells of the codes of coarse attributes, cut at the medians of observed events; and where each starts."""
+    everything = np.ones(len(counts), np.bool_)
+    parts = [
+        EventEncoder(given.book, given.attributes, everything, batch).encode(0, len(batch)) for batch in given.sample
+    ]
+    attribute, code = (np.concatenate([getattr(part, name) for part in parts]) for name in ("attribute", "code"))
+    order = np.argsort(attribute, kind="stable")
+    code, starts = code[order], np.searchsorted(attribute[order], np.arange(len(counts) + 1))
+    cells = [np.zeros(0, np.int32)]
+    for a in np.flatnonzero(coarse):
+        cuts = median_cuts(code[starts[a] : starts[a + 1]], 0, counts[a], levels[a])
+        cells.append(np.searchsorted(cuts, np.arange(counts[a]), side="right").astype(np.int32))
+    return pointers(np.where(coarse, counts, 0)), np.concatenate(cells)
+
+
+def _directory(given: Input, counts: Array, shift: Array, line: tuple[Array, Array]) -> tuple[Array, int]:
     """What matching needs of each attribute, and the number of nodes of all."""
     single = np.zeros(len(counts), np.bool_)
     kernels.find_singles(given.first, given.last, given.table.clause_ptr, given.table.predicates(), single)
     single &= shift > 0  # else the finest cells are single codes themselves
     top = (counts - 1) >> shift
+    cell_ptr, cells = line
+    tabled = np.diff(cell_ptr) > 0
+    top[tabled] = cells[cell_ptr[1:][tabled] - 1]
     tree, above = kernels.BRICK * ((top >> 3) + 1), top
     while above.max(initial=0) >= 8:
         tree += np.where(above >= 8, kernels.BRICK * ((above >> 7) + 1), 0)
