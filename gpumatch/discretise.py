@@ -46,10 +46,12 @@ class Line:
         if outside.any():
             value = values[outside].flat[0]
             raise SchemaError(f"{value} is not on the line from {self.low} to {self.high}; make the line wider")
+        cells: Array
         if self.cuts is not None:
-            return np.searchsorted(self.cuts, values, side="right")
+            cells = np.searchsorted(self.cuts, values, side="right")
+            return cells
         count = 1 << self.levels
-        cells: Array = ((values - self.low) / (self.high - self.low) * count).astype(np.int64)
+        cells = ((values - self.low) / (self.high - self.low) * count).astype(np.int64)
         return np.minimum(cells, count - 1)
 
     def cells_of(self, value: float) -> tuple[int, ...]:
