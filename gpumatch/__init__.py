@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpumatch.errors import DeviceError, GpumatchError, IdError, ParseError, SchemaError, StorageError
     from gpumatch.events import EventBatch
     from gpumatch.expr import Expr, col, parse
-    from gpumatch.index import Gem, PstBloom, PstHash, Scan, Tama
+    from gpumatch.index import Gem, Ladder, PstBloom, PstHash, Scan, Tama
     from gpumatch.matcher import Matcher, load
     from gpumatch.results import Matches
     from gpumatch.schema import Schema
@@ -26,6 +26,7 @@ __all__ = [
     "Gem",
     "GpumatchError",
     "IdError",
+    "Ladder",
     "Matcher",
     "Matches",
     "ParseError",
@@ -47,7 +48,7 @@ _HOMES = {
     "errors": ("DeviceError", "GpumatchError", "IdError", "ParseError", "SchemaError", "StorageError"),
     "events": ("EventBatch",),
     "expr": ("Expr", "col", "parse"),
-    "index": ("Gem", "PstBloom", "PstHash", "Scan", "Tama"),
+    "index": ("Gem", "Ladder", "PstBloom", "PstHash", "Scan", "Tama"),
     "matcher": ("Matcher", "load"),
     "results": ("Matches",),
     "schema": ("Schema",),

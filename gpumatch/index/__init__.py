@@ -7,9 +7,10 @@ from typing import Any
 
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.errors import StorageError
-from gpumatch.index import gem, postings, psthash, tama
+from gpumatch.index import gem, ladder, postings, psthash, tama
 from gpumatch.index.flat import FlatIndex, IndexParams, Input, Kind
 from gpumatch.index.gem import Gem
+from gpumatch.index.ladder import Ladder
 from gpumatch.index.postings import PstBloom, Scan
 from gpumatch.index.psthash import PstHash
 from gpumatch.index.tama import Tama
@@ -23,6 +24,7 @@ __all__ = [
     "IndexParams",
     "Input",
     "Kind",
+    "Ladder",
     "PstBloom",
     "PstHash",
     "Scan",
@@ -34,7 +36,8 @@ __all__ = [
 ]
 
 KINDS: dict[str, Kind] = {
-    kind.params.kind: kind for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM, tama.TAMA, psthash.PSTHASH)
+    kind.params.kind: kind
+    for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM, tama.TAMA, psthash.PSTHASH, ladder.LADDER)
 }
 
 

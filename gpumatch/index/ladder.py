@@ -1,0 +1,122 @@
+"""Match-Ladder: attributes in an order, and every clause waits at its first predicate.
+
+The order is Theorem 1's, by ``pa * pp / (1 - pp)``: ``pa`` is the share of clauses that test the attribute, ``pp`` how
+likely its predicates hold. Where the paper moves predicates from layer to layer while it matches, here a clause's
+predicates lie in ladder order and are tested up to the first that fails: the index never changes.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gpumatch.coded import CodedEvents, Table
+from gpumatch.codes import pointers
+from gpumatch.errors import SchemaError
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access
+from gpumatch.kernels import ladder as kernels
+from gpumatch.kernels.postings import count_postings, find_access, pack_directory
+from gpumatch.predicates import Array, Attributes
+
+ORDERS = ("best", "worst", "given")
+_counting = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder(IndexParams):
+    """Test the predicates of every subscription in one order of attributes.
+
+    ``order``: ``"best"`` ends tests soonest, ``"worst"`` is its reverse, ``"given"`` is as subscriptions were written.
+    """
+
+    kind: ClassVar[str] = "ladder"
+    order: str = "best"
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise SchemaError(f"the order of a Ladder is one of {', '.join(ORDERS)}, found {self.order!r}")
+
+
+ARRAYS = {
+    "directory": ArraySpec("uint64", "two words per attribute: root node; levels with postings, levels in all, shift"),
+    "node_ptr": ArraySpec("int64", "per node: where its clauses start"),
+    "waiting": ArraySpec("int32", "the clauses that wait at each node"),
+    "rest": ArraySpec("int32", "clauses without a predicate that can wait: tested on every event"),
+}
+
+
+def rank(params: Ladder, table: Table, likelihood: Array) -> Array:
+    """The layer of each predicate's attribute, or nothing that would change the order as it was given."""
+    attribute = table.columns()[0]
+    if params.order == "given":
+        return np.zeros(len(attribute))
+    layer = layers(table, likelihood)[attribute].astype(np.float64)
+    return layer if params.order == "best" else -layer
+
+
+def layers(table: Table, likelihood: Array) -> Array:
+    """The place of each attribute on the ladder; those whose predicates always hold come last."""
+    own = int(table.clause_ptr[-1])
+    attribute = table.columns()[0][:own]
+    width = int(table.columns()[0].max(initial=-1)) + 1
+    tested = np.bincount(attribute, minlength=width)
+    holds = np.bincount(attribute, weights=likelihood[:own], minlength=width) / np.maximum(tested, 1)
+    fails = np.maximum(1 - holds, 0)
+    cost = np.full(width, np.inf)
+    np.divide(tested / max(len(table.clause_row), 1) * holds, fails, out=cost, where=fails > 0)
+    place = np.empty(width, np.int64)
+    place[np.argsort(cost, kind="stable")] = np.arange(width)
+    return place
+
+
+def build(params: Ladder, given: Input) -> dict[str, Array]:
+    """Arrays for clauses whose predicates lie in ladder order."""
+    table, first, last = given.table, given.first, given.last
+    access = np.full(last, -1, np.int64)
+    find_access(table.clause_ptr, table.predicate, first, access)
+    waits = access >= 0
+    depth = bits_of(given.book.counts())
+    load = np.bincount(table.predicate[access[waits]], minlength=len(depth))
+    levels = np.minimum(bits_of(load), depth)
+    base = pointers((2 << levels.astype(np.int64)) - 1)
+    directory = (base[:-1].copy(), levels, depth - levels)
+    node_ptr = np.zeros(base[-1] + 1, np.int64)
+    count_postings(access, table.predicates(), directory, node_ptr)
+    np.cumsum(node_ptr, out=node_ptr)
+    waiting = np.empty(node_ptr[-1], np.int32)
+    kernels.fill_firsts(access, table.predicates(), directory, node_ptr[:-1].copy(), waiting)
+    packed = np.empty(2 * len(depth), np.uint64)
+    pack_directory(directory, node_ptr, packed)
+    rest = (first + np.flatnonzero(~waits[first:])).astype(np.int32)
+    return dict(zip(ARRAYS, (packed, node_ptr, waiting, rest), strict=True))
+
+
+def match(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+) -> tuple[Array, Array]:
+    arrays = index.arrays
+    offsets, rows, tests = kernels.match_ladder(
+        events.arrays(),
+        table.length,
+        once,
+        (attributes.multi, attributes.presence),
+        arrays["directory"],
+        (arrays["node_ptr"], arrays["waiting"]),
+        arrays["rest"],
+        (table.clause_row, table.clause_ptr, table.clause_program),
+        table.predicates(),
+        (table.program_ptr, table.program_item, int(np.diff(table.program_ptr).max(initial=0))),
+    )
+    with _counting:  # threads match at the same time
+        index.counters["tests"] = index.counters.get("tests", 0) + tests
+    return offsets, rows
+
+
+def _facts(index: FlatIndex) -> dict[str, Any]:
+    return {"postings": len(index.arrays["waiting"]), "tests": index.counters.get("tests", 0)}
+
+
+LADDER = Kind(Ladder, ARRAYS, build, match, by_access, rank, _facts)
