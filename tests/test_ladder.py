@@ -171,6 +171,20 @@ def test_saved_and_loaded(tmp_path: Any) -> None:
     assert order_of(loaded) == order_of(matcher)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_destinations(order: str) -> None:
+    """Rows that many subscriptions share are found once; clauses that cannot add one are not tested."""
+    matcher = gm.Matcher(dict.fromkeys("abc", "int64"), index=gm.Ladder(order=order))
+    for at in range(3):
+        texts = [f"a = {at} AND b < {k % 9}" for k in range(200)] + [f"c > {at}", f"a = {at + 1} AND c = 5"]
+        matcher.add({1000 * at + k: text for k, text in enumerate(texts)}, destination=f"d{at}")
+    batch = [{"a": 1, "b": 3}, {"a": 2, "b": 100}, {"a": 2, "b": 100, "c": 5}, {"c": 1}, {}]
+    assert list(matcher.destinations(batch)) == [["d1"], [], ["d0", "d1", "d2"], ["d0"], []]
+    once = counted(matcher)
+    matcher.match(batch)
+    assert counted(matcher) - once > once
+
+
 def test_threads_count_all_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"a = {at % 7} AND b < {at}" for at in range(300)]
     batch = [{"a": at % 7, "b": at} for at in range(2000)]

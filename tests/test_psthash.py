@@ -217,6 +217,17 @@ def test_saved_and_loaded(every_grid: None, tmp_path: Any) -> None:
     assert list(matcher.match(batch))[2] == [301]
 
 
+def test_destinations(bounds: str) -> None:
+    """Rows that many subscriptions share are found once, in grids and outside."""
+    matcher = gm.Matcher(dict.fromkeys("abc", "int64"), index="psthash")
+    for at in range(3):
+        texts = [f"a = {at} AND b < {k % 9}" for k in range(200)] + [f"c > {at}", f"a = {at + 1} AND c = 5"]
+        matcher.add({1000 * at + k: text for k, text in enumerate(texts)}, destination=f"d{at}")
+    batch = [{"a": 1, "b": 3}, {"a": 2, "b": 100}, {"a": 2, "b": 100, "c": 5}, {"c": 1}, {}]
+    assert list(matcher.destinations(batch)) == [["d1"], [], ["d0", "d1", "d2"], ["d0"], []]
+    assert matcher.any(batch).tolist() == [True, False, True, True, False]
+
+
 @pytest.mark.parametrize("access", [0, 3, "2", True, None, 2.5])
 def test_other_numbers_of_access_predicates(access: Any) -> None:
     with pytest.raises(gm.SchemaError, match=r"access=1 or access=2 predicates, found"):
