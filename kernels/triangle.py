@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumatch.kernels.bits import trailing_zeros
+from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
 from gpumatch.kernels.rows import grow, sort_unique
@@ -19,6 +19,7 @@ MISSING = np.int32(-1)  # the code of an attribute that the event lacks, and the
 OPEN = np.int32(0x7FFF_FFFF)  # their high bound
 U1, ALL = np.uint64(1), ~np.uint64(0)
 ANDED, KEPT = 10, 2  # shifts: how many clauses a bitset ANDs, or gets bit by bit, in the time that testing one takes
+AHEAD = 16  # candidates by which memory is asked for ahead of its use
 
 
 @driver
@@ -224,6 +225,7 @@ def select(d, code, clauses, bounds, found, k):
     base = d * clauses
     kept = 0
     for i in range(k):
+        prefetch(bounds, 2 * (base + found[min(i + AHEAD, k - 1)]))
         c = found[i]
         found[kept] = c
         kept += within(base + c, code, bounds)
