@@ -27,6 +27,7 @@ LEFT = 0x7F  # bits of a counter for the hits that are still to come; the one ab
 HEIGHTS = 0xFFFF_FFFF
 CELLS = 80  # more than a range has: two per level, and two in doubt
 LOOKUPS = 34  # no fewer than the nodes that one value reads
+PADDING = 4  # postings are copied so many at a time, and the array goes on so far behind the last one
 AHEAD = 16  # reads by which memory is asked for ahead of its use
 
 
@@ -247,72 +248,75 @@ def look_up(events, e, multi, directory, line, node_ptr, nodes):
 
 @scalar
 def fetch(nodes, first, last, node_ptr, postings, lasts):
-    """Turn ``nodes[first:last]`` into starts of runs of postings and ``lasts`` into their ends; returns how many."""
+    """Turn ``nodes[first:last]`` into starts of runs of postings and ``lasts`` into their ends, leaving out empty ones.
+
+    Returns where the runs now end, and how many postings they have.
+    """
     n = first
+    total = 0
     for i in range(first, last):
         start, end = np.int64(node_ptr[nodes[i]]), np.int64(node_ptr[nodes[i] + 1])
+        prefetch(postings, start)
         nodes[n] = start
         lasts[n] = end
-        if end > start:
-            prefetch(postings, start)
-            n += 1
-    return n
+        n += end > start
+        total += end - start
+    return n, total
 
 
 @scalar
-def count_hits(runs, firsts, lasts, postings, counter, found):
-    """Count down the clauses in runs of postings. Those that got all their hits are ``found``, with any doubt."""
+def gather(first, last, firsts, lasts, postings, hits, n):
+    """Append runs of postings to ``hits[:n]``, four at a time: most are shorter, and the next one covers the excess."""
+    for r in range(first, last):
+        end = n + lasts[r] - firsts[r]
+        for q in range(firsts[r], lasts[r], PADDING):
+            for i in range(PADDING):
+                hits[n + i] = postings[q + i]
+            n += PADDING
+        n = end
+
+
+@scalar
+def count_hits(hits, n, counter, found):
+    """Count down the clauses of ``hits[:n]``. Those that got all they need are ``found``, with any doubt."""
     k = 0
-    for r in range(runs):
-        while found.size - k <= lasts[r] - firsts[r]:
-            found = grow(found)
-        for q in range(firsts[r], lasts[r]):
-            hit = np.int64(postings[q])
-            left = (np.int64(counter[hit >> 1]) - 1) | ((hit & 1) << 7)
-            counter[hit >> 1] = left
-            found[k] = (hit & -2) | (left >> 7)
-            k += (left & LEFT) == 0
-    return found, k
+    for i in range(n):
+        hit = np.int64(hits[i])
+        left = (np.int64(counter[hit >> 1]) - 1) | ((hit & 1) << 7)
+        counter[hit >> 1] = left
+        found[k] = (hit & -2) | (left >> 7)
+        k += (left & LEFT) == 0
+    return k
 
 
 @scalar
-def count_lists(first, last, firsts, lasts, postings, owner, had, counter, found, k):
-    """As ``count_hits``, for postings of list attributes: predicates that no value hit before."""
-    for r in range(first, last):
-        while found.size - k <= lasts[r] - firsts[r]:
-            found = grow(found)
-        for q in range(firsts[r], lasts[r]):
-            hit = np.int64(postings[q])
-            if had[hit >> 1]:
-                continue
-            had[hit >> 1] = True
-            c = np.int64(owner[hit >> 1])
-            left = (np.int64(counter[c]) - 1) | ((hit & 1) << 7)
-            counter[c] = left
-            found[k] = 2 * c + (left >> 7)
-            k += (left & LEFT) == 0
-    return found, k
+def count_lists(hits, first, last, owner, had, counter, found, k):
+    """As ``count_hits``, for predicates on list attributes that no value hit before: appends to ``found[:k]``."""
+    for i in range(first, last):
+        hit = np.int64(hits[i])
+        if had[hit >> 1]:
+            continue
+        had[hit >> 1] = True
+        c = np.int64(owner[hit >> 1])
+        left = (np.int64(counter[c]) - 1) | ((hit & 1) << 7)
+        counter[c] = left
+        found[k] = 2 * c + (left >> 7)
+        k += (left & LEFT) == 0
+    return k
 
 
 @scalar
-def restore(runs, firsts, lasts, postings, counter):
+def restore(hits, singles, n, owner, had, counter):
     """Count up again what was counted down, so that nothing is left of the event."""
-    for r in range(runs):
-        for q in range(firsts[r], lasts[r]):
-            c = postings[q] >> 1
+    for i in range(singles):
+        c = hits[i] >> 1
+        counter[c] = (counter[c] + 1) & LEFT
+    for i in range(singles, n):
+        number = hits[i] >> 1
+        if had[number]:
+            had[number] = False
+            c = owner[number]
             counter[c] = (counter[c] + 1) & LEFT
-
-
-@scalar
-def restore_lists(first, last, firsts, lasts, postings, owner, had, counter):
-    """As ``restore``, for postings of list attributes."""
-    for r in range(first, last):
-        for q in range(firsts[r], lasts[r]):
-            number = postings[q] >> 1
-            if had[number]:
-                had[number] = False
-                c = owner[number]
-                counter[c] = (counter[c] + 1) & LEFT
 
 
 @scalar
@@ -383,8 +387,9 @@ def match_tables(events, start, n_rows, once, phase, attributes, directory, line
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     counter = needed.copy()
-    hit = np.zeros(owner.size, np.bool_)
+    had_list = np.zeros(owner.size, np.bool_)
     had = np.full(n_rows if once else 0, -1, np.int32)
+    hits = np.empty(1024, np.uint32)
     found = np.empty(1024, np.int64)
     firsts = np.empty(1024, np.int64)
     lasts = np.empty(1024, np.int64)
@@ -399,12 +404,16 @@ def match_tables(events, start, n_rows, once, phase, attributes, directory, line
             firsts = grow(firsts)
             lasts = grow(lasts)
         runs, back = look_up(events, e, multi, directory, line, node_ptr, firsts)
-        runs = fetch(firsts, 0, runs, node_ptr, postings, lasts)
-        end = fetch(firsts, back, firsts.size, node_ptr, postings, lasts)
-        found, k = count_hits(runs, firsts, lasts, postings, counter, found)
-        found, k = count_lists(back, end, firsts, lasts, postings, owner, hit, counter, found, k)
-        restore(runs, firsts, lasts, postings, counter)
-        restore_lists(back, end, firsts, lasts, postings, owner, hit, counter)
+        runs, total = fetch(firsts, 0, runs, node_ptr, postings, lasts)
+        end, more = fetch(firsts, back, firsts.size, node_ptr, postings, lasts)
+        while hits.size < total + more + PADDING:
+            hits = grow(hits)
+            found = grow(found)
+        gather(0, runs, firsts, lasts, postings, hits, 0)
+        gather(back, end, firsts, lasts, postings, hits, total)
+        k = count_hits(hits, total, counter, found)
+        k = count_lists(hits, total, total + more, owner, had_list, counter, found, k)
+        restore(hits, total, total + more, owner, had_list, counter)
         while out.size - n < k + rest.size:
             out = grow(out)
         sampled = phase >= 0 and (phase + e) % 16 == 0

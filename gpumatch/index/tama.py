@@ -116,7 +116,7 @@ def build(params: Tama, given: Input) -> dict[str, Array]:
     node_ptr = pointers(count)
     if node_ptr[-1] >= 1 << 32:
         raise GpumatchError(f"Tama holds up to {1 << 32} postings, found {node_ptr[-1]}; ask for fewer levels")
-    postings, owner = np.empty(node_ptr[-1], np.uint32), np.empty(lists, np.int32)
+    postings, owner = np.zeros(node_ptr[-1] + kernels.PADDING, np.uint32), np.empty(lists, np.int32)
     hang(node_ptr[:-1].copy(), postings, owner)
     rest = (given.first + np.flatnonzero(needed == 0)).astype(np.int32)
     tables = (node_ptr.astype(np.uint32), postings, needed, owner, rest)
@@ -249,7 +249,7 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
     params, arrays = index.params, index.arrays
     assert isinstance(params, Tama)
     top = arrays["directory"].reshape(-1, kernels.WORDS)[:, kernels.TOP]
-    facts: dict[str, Any] = {"postings": len(arrays["postings"]), "levels": int(top.max(initial=0)).bit_length()}
+    facts: dict[str, Any] = {"postings": int(arrays["node_ptr"][-1]), "levels": int(top.max(initial=0)).bit_length()}
     facts["separation"] = params.separation
     if params.separation == "events" and not arrays["observed"][0]:
         facts["separation"] = "codes: no events were observed before it was built; observe() some, then compact()"
