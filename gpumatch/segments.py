@@ -33,7 +33,7 @@ from gpumatch.index import KINDS, FlatIndex, IndexParams, Input
 from gpumatch.planner import Choice, Usage, choose
 from gpumatch.predicates import Array, Attributes, Block
 
-_MIN_CHUNK, _MAX_CHUNK = 64, 4096  # events that one thread takes at a time
+_MIN_CHUNK = 64  # events for which a thread of their own pays
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,11 @@ class Segment:
 
     def __len__(self) -> int:
         return self.table.length
+
+    @cached_property
+    def events(self) -> int:
+        """How many events to match at once."""
+        return min(KINDS[part.index.params.kind].events(part.index) for part in self.parts)
 
     @cached_property
     def used(self) -> Array:
@@ -171,7 +176,8 @@ class Segment:
             return [self._match(encode_single(single, self.book, self.attributes), 1, table, once)]
         encoder = EventEncoder(self.book, self.attributes, self.used, batch)
         return threads.run(
-            lambda chunk: self._match(encoder.encode(*chunk), chunk[1] - chunk[0], table, once), chunks(len(batch))
+            lambda chunk: self._match(encoder.encode(*chunk), chunk[1] - chunk[0], table, once),
+            chunks(len(batch), self.events),
         )
 
     def _match(self, events: CodedEvents, count: int, table: Table, once: bool) -> tuple[Array, Array]:
@@ -249,9 +255,9 @@ def _strings(arrays: Mapping[str, Array], name: str, valid: Any = None) -> Any:
     return found if valid is None else pc.if_else(valid, found, None)
 
 
-def chunks(count: int) -> list[tuple[int, int]]:
-    """Cuts of a batch: a few for each thread, so that none waits long for another."""
-    size = min(max(-(-count // (4 * threads.get_num_threads())), _MIN_CHUNK), _MAX_CHUNK)
+def chunks(count: int, most: int) -> list[tuple[int, int]]:
+    """Cuts of a batch into pieces of at most ``most`` events, at least one for each thread if there are many."""
+    size = min(max(-(-count // threads.get_num_threads()), _MIN_CHUNK), most)
     return [(start, min(start + size, count)) for start in range(0, count, size)]
 
 

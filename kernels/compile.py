@@ -22,7 +22,7 @@ Kernel: TypeAlias = Callable[..., Any]
 
 def scalar(function: Kernel) -> Kernel:
     """A small body that drivers call; compiled into them, never cached alone."""
-    compiled: Kernel = numba.njit(nogil=True)(function)
+    compiled: Kernel = numba.njit(nogil=True, forceinline=True)(function)
     return compiled
 
 

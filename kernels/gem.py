@@ -25,8 +25,8 @@ ONES = np.uint64(0x0001_0001_0001_0001)
 ABSENT, OPEN = 0x7FFE, 0x7FFF  # lanes of an attribute that the event lacks, and the end of unconstrained bounds
 LOOSE = np.int32(-0x8000_0000)  # mark beside a candidate: its predicates must be tested
 CLAUSE = np.int32(0x7FFF_FFFF)
+TOP = np.uint64(0x8000_0000_0000_0000)
 U0, U1, U6, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
-AHEAD = 8  # candidates by which memory is asked for ahead of its use
 
 
 @scalar
@@ -103,22 +103,18 @@ def interleave(clauses, clause_ptr, predicates, dim_of, table_ptr, table_shift, 
 def pack_bounds(first, last, clause_ptr, predicates, dim_of, exact, shift, words, bounds, loose):
     """Lanes of low and high bounds, ``words`` words each per clause; marks clauses of which they do not tell all."""
     predicate = predicates[0]
+    bound = np.zeros(exact.size, np.int64)
     for c in range(first, last):
         base = 2 * words * (c - first)
         for w in range(words):
             bounds[base + w] = U0
             bounds[base + words + w] = ~TOPS
         for p in range(WIDTH * clause_ptr[c], WIDTH * clause_ptr[c + 1], WIDTH):
-            kind = predicate[p + KIND]
-            d = dim_of[predicate[p]]
-            if kind != RANGE:
-                loose[(c - first) >> 6] |= U1 << np.uint64((c - first) & 63)
-            if d < 0 or kind > SET:
+            d, lo, hi = dim_of[predicate[p]], predicate[p + LO], predicate[p + HI]
+            if predicate[p + KIND] != RANGE or d < 0 or bound[d] == c + 1 or lo > hi:
                 loose[(c - first) >> 6] |= U1 << np.uint64((c - first) & 63)
                 continue
-            lo, hi = predicate[p + LO], predicate[p + HI]
-            if kind == SET or lo > hi:
-                continue
+            bound[d] = c + 1
             low, high = lane_of(lo, exact[d], shift[d]), lane_of(hi, exact[d], shift[d])
             if exact[d]:
                 low, high = low - 1, high + 1
@@ -136,8 +132,10 @@ def toggle(bits, base, first, last, word, bit):
 
 
 @driver
-def set_bits(first, last, clause_ptr, predicates, dims, cells, bits, summary, count):
+def set_bits(first, last, clause_ptr, predicates, dims, cells, bits, cover, summary, count):
     """Bitsets of all tiles, their summaries, and how many clauses each cell holds.
+
+    ``cover``, if it is not empty, gets the clauses that hold for all codes of a cell.
 
     Toggles first, then a running XOR over the cells of a dimension: the last cell, of events that lack the attribute,
     is left with the clauses that do not constrain it.
@@ -154,14 +152,17 @@ def set_bits(first, last, clause_ptr, predicates, dims, cells, bits, summary, co
         for p in range(WIDTH * clause_ptr[c], WIDTH * clause_ptr[c + 1], WIDTH):
             kind = predicate[p + KIND]
             d = dim_of[predicate[p]]
-            if d < 0 or kind > SET:
+            if d < 0 or kind > SET or constrained[d] == c + 1:  # a second predicate on an attribute is tested
                 continue
             constrained[d] = c + 1
             lo, hi = predicate[p + LO], predicate[p + HI]
             base, cell_of, shift = tile + cell_ptr[d], table_ptr[d], table_shift[d]
             if kind == RANGE:
                 if lo <= hi:
-                    toggle(bits, base, table[cell_of + (lo >> shift)], table[cell_of + (hi >> shift)], word, bit)
+                    one, two = table[cell_of + (lo >> shift)], table[cell_of + (hi >> shift)]
+                    toggle(bits, base, one, two, word, bit)
+                    if cover.size > 0 and one + 1 < two:
+                        toggle(cover, base, one + 1, two - 1, word, bit)
                 continue
             start = -1
             end = -1
@@ -180,24 +181,19 @@ def set_bits(first, last, clause_ptr, predicates, dims, cells, bits, summary, co
         for d in range(constrained.size):
             if constrained[d] != c + 1:
                 bits[WORDS * (tile + cell_ptr[d]) + word] ^= bit
+                if cover.size > 0:
+                    cover[WORDS * (tile + cell_ptr[d]) + word] ^= bit
     for tile in range(0, summary.size, stride):
         for d in range(cell_ptr.size - 1):
             for k in range(tile + cell_ptr[d], tile + cell_ptr[d + 1]):
-                accumulate(k, k > tile + cell_ptr[d], bits, summary)
+                if k > tile + cell_ptr[d]:
+                    for w in range(WORDS * k, WORDS * (k + 1)):
+                        bits[w] ^= bits[w - WORDS]
+                        if cover.size > 0:
+                            cover[w] ^= cover[w - WORDS]
+                summary[k] = words_left(bits[WORDS * k : WORDS * (k + 1)])
                 for w in range(WORDS * k, WORDS * (k + 1)):
                     count[k - tile] += ones(bits[w])
-
-
-@scalar
-def accumulate(k, follows, bits, summary):
-    """XOR the cell before into cell ``k``, and note which words are not zero."""
-    marks = U0
-    for w in range(WORDS):
-        if follows:
-            bits[WORDS * k + w] ^= bits[WORDS * (k - 1) + w]
-        if bits[WORDS * k + w] != 0:
-            marks |= U1 << np.uint64(w)
-    summary[k] = marks
 
 
 @scalar
@@ -229,6 +225,8 @@ def locate(events, e, dims, cells, lanes_of, count, place, lanes):
             at = np.uint64(16 * (d % LANES))
             lane = np.uint64(lane_of(code, exact[d], shift[d]))
             lanes[d // LANES] = (lanes[d // LANES] & ~(np.uint64(OPEN) << at)) | (lane << at)
+    for d in range(n, place.size):
+        place[d] = place[0]
     for i in range(1, n):
         k = place[i]
         j = i
@@ -239,148 +237,291 @@ def locate(events, e, dims, cells, lanes_of, count, place, lanes):
 
 
 @scalar
-def sift(base, place, dims, bits, summary, words, at):
-    """Words of a tile in which clauses touch all cells of the event, into ``words``; their places ``at``; how many."""
-    marks = summary[base + place[0]]
-    for d in range(1, dims):
-        marks &= summary[base + place[d]]
-    few = min(dims, STRICTER)
-    n = U0
-    while marks != 0:
-        w = trailing_zeros(marks)
-        marks &= marks - U1
-        word = bits[((base + place[0]) << U6) + w]
-        for d in range(1, few):
-            word &= bits[((base + place[d]) << U6) + w]
-        words[n] = word
-        at[n] = w
-        n += U1 if word != 0 else U0
-    if dims == few:
-        return n
-    kept = U0
-    for i in range(n):
-        word, w = words[i], at[i]
-        for d in range(few, dims):
-            word &= bits[((base + place[d]) << U6) + w]
-        words[kept] = word
-        at[kept] = w
-        kept += U1 if word != 0 else U0
-    return kept
+def combine(bits, base, places, e, both):
+    """AND the bitsets of an event's four rarest cells: whole rows at once, which the compiler turns into vectors."""
+    one, two, three, four = base + places[e, 0], base + places[e, 1], base + places[e, 2], base + places[e, 3]
+    for w in range(WORDS):
+        both[w] = bits[one, w] & bits[two, w] & bits[three, w] & bits[four, w]
 
 
 @scalar
-def check(clause, lanes, bounds):
-    """Guard bits that stay set where the event's lanes lie within the clause's bounds, and strictly within them."""
-    words = np.uint64(lanes.size)
+def combine_more(bits, base, places, e, both):
+    """AND those of the other cells, too."""
+    for d in range(STRICTER, places.shape[1]):
+        k = base + places[e, d]
+        for w in range(WORDS):
+            both[w] &= bits[k, w]
+
+
+@scalar
+def words_left(words):
+    """A bit per word that is not zero."""
+    marks = U0
+    for w in range(WORDS):
+        marks |= np.uint64(words[w] != 0) << np.uint64(w)
+    return marks
+
+
+@scalar
+def list_candidates(first, both, bounds, width, found, n):
+    """Append the clauses whose bits are set to ``found[:n]``, and ask for their bounds, which are read next."""
+    marks = words_left(both)
+    while marks != 0:
+        w = trailing_zeros(marks)
+        marks &= marks - U1
+        word = both[w]
+        clause = first + np.int32(w << U6)
+        while word != 0:
+            c = clause + np.int32(trailing_zeros(word))
+            word &= word - U1
+            prefetch(bounds, np.uint64(c) * width)
+            found[n] = c
+            n += U1
+    return n
+
+
+@scalar
+def check(clause, lanes, e, bounds):
+    """Guard bits that stay set where an event's lanes lie within the clause's bounds, and strictly within them."""
+    words = np.uint64(lanes.shape[1])
     base = np.uint64(2) * words * np.uint64(clause)
     within = TOPS
     inside = TOPS
-    for i in range(lanes.size):
+    for i in range(lanes.shape[1]):
         w = np.uint64(i)
-        lane, low, high = lanes[w], bounds[base + w], bounds[base + words + w] | TOPS
+        lane, low, high = lanes[e, w], bounds[base + w], bounds[base + words + w] | TOPS
         above, below = lane - low, high - (lane ^ TOPS)
         within &= above & below
         inside &= (above - ONES) & (below - ONES)
     return within, inside
 
 
+@scalar
+def check_listed(found, n, last, lanes, e, bounds, loose):
+    """Keep of ``found[n:last]`` what passes its bounds, marked where that does not decide; returns the new end."""
+    for i in range(n, last):
+        c = np.uint64(found[i])
+        within, inside = check(c, lanes, e, bounds)
+        undecided = (inside != TOPS) | ((loose[c >> U6] >> (c & U63)) & U1 != 0)
+        found[n] = found[i] | (LOOSE if undecided else np.int32(0))
+        n += U1 if within == TOPS else U0
+    return n
+
+
 @driver
-def match_bits(events, dims, cells, lanes_of, index):
-    """Candidates of all events, tile by tile: their clauses, and where those of each tile and event end."""
+def match_sparse(events, dims, cells, lanes_of, index, first, expected, clauses, verify, targets):
+    """Rows of each event where few clauses of a word match: all events pass over a tile while it is in cache."""
     bits, summary, count, bounds, loose = index
-    cell_ptr = dims[1]
-    n_dims = cell_ptr.size - 1
     n_events = events[0].size - 1
-    stride = cell_ptr[-1]
-    tiles = summary.size // stride
-    width = (n_dims + LANES - 1) // LANES
-    places = np.empty((n_events, n_dims), np.uint64)
-    lanes = np.empty((n_events, width), np.uint64)
+    places, lanes = locate_all(events, dims, cells, lanes_of, count)
+    found, ends = list_tiles(places, lanes, dims[1][-1], bits.reshape(-1, WORDS), summary, bounds, loose, expected)
+    state = new_state(verify, targets)
+    offsets = np.zeros(n_events + 1, np.int64)
+    out = np.empty(ends[-1], np.int32)
+    n = np.int64(0)
     for e in range(n_events):
-        locate(events, e, dims, cells, lanes_of, count, places[e], lanes[e])
-    words = np.empty(WORDS + 1, np.uint64)
-    at = np.empty(WORDS + 1, np.uint64)
-    found = np.empty(max(1024, 16 * n_events), np.int32)
+        last = settle(events, e, found, ends, first, clauses, verify, targets, state, out, n)
+        n = finish(events, e, out, n, last, targets[2], state)
+        offsets[e + 1] = n
+    return offsets, out[:n]
+
+
+@scalar
+def list_tiles(places, lanes, stride, bits, summary, bounds, loose, expected):
+    """Candidates of all events, tile by tile: their clauses, and where those of each tile and event end."""
+    n_events, n_dims = places.shape
+    tiles = summary.size // max(stride, 1)
+    width = np.uint64(2 * lanes.shape[1])
+    both = np.empty(WORDS, np.uint64)
     ends = np.zeros(tiles * n_events + 1, np.int64)
-    n = 0
+    found = np.empty(4 * TILE + np.int64(1.5 * n_events * expected), np.int32)
+    n = U0
     for t in range(tiles):
+        base = np.uint64(t * stride)
         for e in range(n_events):
-            k = sift(np.uint64(t * stride), places[e], n_dims, bits, summary, words, at)
-            while found.size - n < TILE:
-                found = grow(found)
-            n = survivors(t, words, at, k, lanes[e], bounds, loose, found, n)
+            marks = summary[base + places[e, 0]]
+            for d in range(1, n_dims):
+                marks &= summary[base + places[e, d]]
+            if marks != 0:
+                while found.size - np.int64(n) < TILE:
+                    found = grow(found)
+                combine(bits, base, places, e, both)
+                combine_more(bits, base, places, e, both)
+                last = list_candidates(np.int32(t * TILE), both, bounds, width, found, n)
+                n = check_listed(found, n, last, lanes, e, bounds, loose)
             ends[t * n_events + e + 1] = n
     return found, ends
 
 
 @scalar
-def survivors(t, words, at, k, lanes, bounds, loose, found, n):
-    """Append the clauses of these words that pass their bounds to ``found[:n]``."""
-    last = n
-    for i in range(k):
-        word = words[i]
-        base = np.int32(t * TILE) + np.int32(at[i] << U6)
-        while word != 0:
-            found[np.uint64(last)] = base + np.int32(trailing_zeros(word))
-            word &= word - U1
-            last += 1
-    for i in range(n, last):
-        if i + AHEAD < last:
-            prefetch(bounds, 2 * lanes.size * np.int64(found[i + AHEAD]))
-        c = np.uint64(found[i])
-        within, inside = check(c, lanes, bounds)
-        undecided = (inside != TOPS) | ((loose[c >> U6] >> (c & U63)) & U1 != 0)
-        found[n] = found[i] | (LOOSE if undecided else np.int32(0))
-        n += within == TOPS
+def settle(events, e, found, ends, first, clauses, verify, targets, state, out, n):
+    """Append the rows of an event's candidates to ``out[:n]``, after testing the predicates of those that are marked.
+
+    They are ``found[ends[t]:ends[t + 1]]`` for every ``t`` from ``e`` on, in steps of the number of events.
+    """
+    clause_row, clause_ptr, clause_program = clauses
+    once, had = targets[1], state[3]
+    for t in range(e, ends.size - 1, events[0].size - 1):
+        for i in range(ends[t], ends[t + 1]):
+            c = first + np.int64(found[i] & CLAUSE)
+            if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
+                continue
+            if found[i] < 0 and not holds(events, e, c, clause_ptr, clause_program, verify, state):
+                continue
+            out[n] = clause_row[c]
+            n += 1
+            if once:
+                had[clause_row[c]] = e
     return n
 
 
 @driver
-def gather(events, found, ends, first, n_rows, once, ascending, attributes, clauses, predicates, programs):
-    """Rows of each event from its candidates in all tiles, the undecided ones tested; ascending and each once."""
-    entry_ptr, entry_attribute, entry_code = events
-    multi, presence = attributes
-    clause_row, clause_ptr, clause_program = clauses
-    program_ptr, program_item, depth = programs
-    n_events = entry_ptr.size - 1
-    tiles = (ends.size - 1) // max(n_events, 1)
-    row = np.full(multi.size, -1, np.int32)
-    stack = np.empty(depth + 1, np.uint8)
-    words = np.zeros(0 if ascending else (n_rows >> 6) + 1, np.uint64)
-    summary = np.zeros((words.size >> 6) + 1, np.uint64)
-    had = np.full(n_rows if once else 0, -1, np.int32)
+def match_dense(events, dims, cells, lanes_of, index, cover, shift, first, expected, clauses, verify, targets):
+    """Rows of each event where most words hold matches: event by event, straight into the result.
+
+    ``shift``: if not negative, the rows are the clauses, counted from there.
+    """
+    bits, count, bounds, loose = index[0].reshape(-1, WORDS), index[2], index[3], index[4]
+    covers = cover.reshape(-1, WORDS)
+    n_events, stride = events[0].size - 1, dims[1][-1]
+    tiles = loose.size // WORDS
+    places, lanes = locate_all(events, dims, cells, lanes_of, count)
+    state = new_state(verify, targets)
+    both, sure, unsure = np.empty(WORDS, np.uint64), np.empty(WORDS, np.uint64), np.empty(WORDS, np.uint64)
+    pending = np.empty(TILE + 1, np.int32)
     offsets = np.zeros(n_events + 1, np.int64)
-    out = np.empty(ends[-1], np.int32)
-    n = 0
+    out = np.empty(tiles * TILE + 1 + np.int64(1.25 * n_events * expected), np.int32)
+    n = np.int64(0)
     for e in range(n_events):
-        event = (entry_ptr[e + 1], entry_attribute, entry_code)
-        last = n
-        is_spread = False
+        while out.size - n <= tiles * TILE:
+            out = grow(out)
+        last = np.uint64(n)
         for t in range(tiles):
-            for i in range(ends[t * n_events + e], ends[t * n_events + e + 1]):
-                c = first + np.int64(found[i] & CLAUSE)
-                if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
-                    continue
-                if found[i] < 0:
-                    if not is_spread:
-                        is_spread = True
-                        for j in range(entry_ptr[e + 1] - 1, entry_ptr[e] - 1, -1):
-                            a = entry_attribute[j]
-                            row[a] = j if multi[a] else entry_code[j]
-                    if not clause_holds(c, row, event, clause_ptr, predicates):
-                        continue
-                    g = clause_program[c]
-                    if g >= 0 and not program_holds(
-                        g, row, event, predicates, program_ptr, program_item, presence, stack
-                    ):
-                        continue
-                out[last] = clause_row[c]
-                last += 1
-                if once:
-                    had[clause_row[c]] = e
-        if is_spread:
-            for j in range(entry_ptr[e], entry_ptr[e + 1]):
-                row[entry_attribute[j]] = -1
-        n = last if ascending else sort_unique(out, n, last, words, summary)
+            base = np.uint64(t * stride)
+            combine(bits, base, places, e, both)
+            combine_more(bits, base, places, e, both)
+            combine(covers, base, places, e, sure)
+            combine_more(covers, base, places, e, sure)
+            for w in range(WORDS):
+                unsure[w] = both[w] & ~(sure[w] & ~loose[t * WORDS + w])
+            k = check_unsure(np.int32(t * TILE), both, unsure, lanes, e, bounds, loose, pending)
+            if k > 0:
+                test_pending(events, e, pending, k, first, clauses, verify, state, both)
+            last = list_all(np.int32(t * TILE + max(shift, 0)), both, out, last)
+        stop = np.int64(last)
+        if shift < 0:
+            stop = rows_of(e, out, n, stop, first, clauses[0], targets[1], state[3])
+        n = finish(events, e, out, n, stop, targets[2], state)
         offsets[e + 1] = n
     return offsets, out[:n]
+
+
+@scalar
+def test_pending(events, e, pending, k, first, clauses, verify, state, both):
+    """Put back into ``both`` what the predicates say of clauses that bounds did not decide."""
+    for i in range(k):
+        c = np.uint64(pending[i])
+        if holds(events, e, first + np.int64(c), clauses[1], clauses[2], verify, state):
+            both[(c >> U6) % np.uint64(WORDS)] |= U1 << (c & U63)
+
+
+@scalar
+def rows_of(e, out, start, stop, first, clause_row, once, had):
+    """Rows in the place of the clauses ``out[start:stop]``; returns their end."""
+    n = start
+    for i in range(start, stop):
+        row = clause_row[first + np.int64(out[i])]
+        if once:
+            if row < 0 or had[row] == e:
+                continue
+            had[row] = e
+        out[n] = row
+        n += 1
+    return n
+
+
+@scalar
+def check_unsure(first, both, unsure, lanes, e, bounds, loose, pending):
+    """Take out of ``both`` what fails its bounds, and to ``pending`` what they do not decide; returns how many."""
+    last = list_candidates(first, unsure, bounds, np.uint64(2 * lanes.shape[1]), pending, U0)
+    n = U0
+    for i in range(last):
+        c = np.uint64(pending[i])
+        within, inside = check(c, lanes, e, bounds)
+        decided = (inside == TOPS) & ((loose[c >> U6] >> (c & U63)) & U1 == 0)
+        both[(c >> U6) % np.uint64(WORDS)] ^= (U0 if (within == TOPS) & decided else U1) << (c & U63)
+        pending[n] = pending[i]
+        n += U1 if (within == TOPS) & (not decided) else U0
+    return n
+
+
+@scalar
+def list_all(first, words, out, n):
+    """Append the numbers of all bits; six of a word without asking whether there are so many, which costs less."""
+    for w in range(WORDS):
+        word = words[w]
+        clause = first + np.int32(w << 6)
+        for _ in range(6):
+            out[n] = clause + np.int32(trailing_zeros(word | TOP))
+            n += U1 if word != 0 else U0
+            word &= word - U1
+        while word != 0:
+            out[n] = clause + np.int32(trailing_zeros(word))
+            word &= word - U1
+            n += U1
+    return n
+
+
+@scalar
+def locate_all(events, dims, cells, lanes_of, count):
+    """Places and lanes of all events."""
+    n_events, n_dims = events[0].size - 1, dims[1].size - 1
+    places = np.empty((n_events, max(n_dims, STRICTER)), np.uint64)
+    lanes = np.empty((n_events, (n_dims + LANES - 1) // LANES), np.uint64)
+    for e in range(n_events):
+        locate(events, e, dims, cells, lanes_of, count, places[e], lanes[e])
+    return places, lanes
+
+
+@scalar
+def new_state(verify, targets):
+    """Buffers for the end of an event: its codes, whose they are, a stack, rows it has had, and bitmaps for sorting."""
+    multi, programs = verify[0], verify[3]
+    n_rows, once = targets[0], targets[1]
+    row = np.full(multi.size, -1, np.int32)
+    spread = np.full(1, -1, np.int64)
+    stack = np.empty(programs[2] + 1, np.uint8)
+    had = np.full(n_rows if once else 0, -1, np.int32)
+    words = np.zeros((n_rows >> 6) + 1, np.uint64)
+    summary = np.zeros((words.size >> 6) + 1, np.uint64)
+    return row, spread, stack, had, words, summary
+
+
+@scalar
+def holds(events, e, clause, clause_ptr, clause_program, verify, state):
+    """Do all predicates of the clause hold, and its program? Spreads the event's codes at the first such question."""
+    entry_ptr, entry_attribute, entry_code = events
+    multi, presence, predicates, programs = verify
+    program_ptr, program_item = programs[0], programs[1]
+    row, spread, stack = state[0], state[1], state[2]
+    if spread[0] != e:
+        spread[0] = e
+        for i in range(entry_ptr[e + 1] - 1, entry_ptr[e] - 1, -1):
+            a = entry_attribute[i]
+            row[a] = i if multi[a] else entry_code[i]
+    event = (entry_ptr[e + 1], entry_attribute, entry_code)
+    if not clause_holds(clause, row, event, clause_ptr, predicates):
+        return False
+    g = clause_program[clause]
+    return g < 0 or program_holds(g, row, event, predicates, program_ptr, program_item, presence, stack)
+
+
+@scalar
+def finish(events, e, out, first, last, is_sorted, state):
+    """Clean up after an event, and bring its rows ``out[first:last]`` into order; returns where they end."""
+    entry_ptr, entry_attribute = events[0], events[1]
+    row, spread = state[0], state[1]
+    if spread[0] == e:
+        for i in range(entry_ptr[e], entry_ptr[e + 1]):
+            row[entry_attribute[i]] = -1
+    return last if is_sorted else sort_unique(out, first, last, state[4], state[5])

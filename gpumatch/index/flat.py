@@ -67,6 +67,8 @@ class Kind(NamedTuple):
     rank: Callable[[Any, Table, Array], Array]
     # Facts of a built index for stats(), besides its name
     facts: Callable[[FlatIndex], dict[str, Any]]
+    # How many events a call of match takes best
+    events: Callable[[FlatIndex], int] = lambda index: 4096
 
 
 def by_likelihood(params: IndexParams, table: Table, likelihood: Array) -> Array:

@@ -1,4 +1,8 @@
-"""GEM: the codes of a few dimensions cut into cells, and a bitset of clauses per cell (paper 003, cache method)."""
+"""GEM: the codes of a few dimensions cut into cells, and bitsets of the clauses that touch a cell (paper 003).
+
+With a bitset for every cell, the default, matching is an AND of bitsets. With fewer or none it is the paper's: see
+``triangle``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import numpy as np
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.codes import pointers
 from gpumatch.errors import SchemaError
+from gpumatch.index import triangle
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_likelihood
 from gpumatch.kernels import gem as kernels
 from gpumatch.predicates import Array, Attributes
@@ -17,22 +22,39 @@ from gpumatch.predicates import Array, Attributes
 _MOST_DIMS = 32  # bitsets of more dimensions cost more than they exclude
 _SHARE = 32  # a dimension is indexed if one clause in so many constrains it
 _GRANULES = 4096  # entries of the table that leads from codes to cells
+_ROWS = 1 << 20  # rows of results that one call should give at most
 _LANES = 0x7FFC  # values that fit a lane of the packed bounds, besides those that mean absent and open
 
 
 @dataclass(frozen=True, slots=True)
 class Gem(IndexParams):
-    """Cut dimensions into cells, and AND the bitsets of the cells that an event lies in."""
+    """Cut each dimension into ``cells``, and intersect what touches the cells that an event lies in.
+
+    ``caches``: how many cells of a dimension have a bitset; None for all, 0 for the paper's triangles alone.
+    """
 
     kind: ClassVar[str] = "gem"
     cells: int = 64
+    caches: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.cells, bool) or not isinstance(self.cells, int) or not 1 <= self.cells <= 255:
             raise SchemaError(f"Gem(cells=…) takes a whole number from 1 to 255, found {self.cells!r}")
+        if self.caches is None:
+            return
+        if isinstance(self.caches, bool) or not isinstance(self.caches, int) or not 0 <= self.caches <= self.cells:
+            raise SchemaError(
+                f"Gem(caches=…) takes a whole number from 0 to the number of cells, {self.cells}, or None for all of "
+                f"them, found {self.caches!r}"
+            )
+
+    @property
+    def has_all(self) -> bool:
+        """Does every cell have its bitset?"""
+        return self.caches is None or self.caches == self.cells
 
 
-ARRAYS = {
+_BITSETS = {
     "dims": ArraySpec("int32", "attributes that are indexed"),
     "dim_of": ArraySpec("int32", "per attribute: its dimension, or -1"),
     "cell_ptr": ArraySpec("int64", "per dimension: its first cell; the last one is of events that lack the attribute"),
@@ -42,12 +64,15 @@ ARRAYS = {
     "lane_exact": ArraySpec("bool", "per dimension: do its codes fit the lanes of bounds?"),
     "lane_shift": ArraySpec("uint8", "per dimension: codes are shifted so far to lanes where they do not fit"),
     "bits": ArraySpec("uint64", "per tile, cell and word: the clauses that touch the cell or do not constrain it"),
+    "cover": ArraySpec("uint64", "as bits: the clauses that hold for all of the cell; empty where few would match"),
     "summary": ArraySpec("uint64", "per tile and cell: which words are not zero"),
     "count": ArraySpec("int64", "per cell: its clauses"),
     "bounds": ArraySpec("uint64", "per clause: low bounds, then high bounds, in lanes of 16 bits"),
     "loose": ArraySpec("uint64", "a bit per clause: bounds do not tell all of it"),
-    "ascending": ArraySpec("bool", "one flag: rows rise with clauses, so that results need no sorting"),
+    "expected": ArraySpec("float64", "one number: clauses that match an event, if all codes are equally likely"),
+    "ascending": ArraySpec("uint8", "one number: rows rise with clauses (1), without gaps (2), or do not (0)"),
 }
+ARRAYS = _BITSETS | triangle.ARRAYS
 
 
 class _Dims:
@@ -58,6 +83,7 @@ class _Dims:
         used, excluded = np.zeros(len(counts), np.int64), np.zeros(len(counts))
         predicates, multi = table.predicates(), given.attributes.multi
         self.rate = kernels.tally(clauses, table.clause_ptr, predicates, counts, multi, used, excluded)
+        self.many = self.rate * 64 >= 1  # a match in every word of bitsets
         wanted = np.flatnonzero(used * _SHARE >= max(len(clauses), 1))
         if len(wanted) == 0:
             wanted = np.argsort(-excluded, kind="stable")[: int(used.any())]
@@ -65,7 +91,8 @@ class _Dims:
         self.dims = wanted.astype(np.int32)
         self.dim_of = np.full(len(counts), -1, np.int32)
         self.dim_of[wanted] = np.arange(len(wanted))
-        self.counts = counts[wanted]
+        # Where nothing is constrained, one dimension that no event has a value in keeps the arrays from being empty.
+        self.counts = counts[wanted] if len(wanted) else np.ones(1, np.int64)
         self.shift = bits_of(-(-self.counts // _GRANULES))
         self.ptr = pointers(((self.counts - 1) >> self.shift) + 1)
         self.lows, self.highs = np.zeros(int(self.ptr[-1]), np.int64), np.zeros(int(self.ptr[-1]), np.int64)
@@ -85,7 +112,7 @@ class _Dims:
 def _place(params: Gem, given: Input, clauses: Array) -> Array:
     """Alike clauses together; but in the order of rows where so many match that sorting results would cost more."""
     dims = _Dims(given, clauses)
-    if dims.rate * 64 >= 1 or len(clauses) <= kernels.TILE:
+    if not params.has_all or dims.many or len(clauses) <= kernels.TILE:
         return given.table.clause_row[clauses]
     low, high = (np.concatenate(dims.quantiles(w, 256)).astype(np.uint8) for w in (dims.lows, dims.highs))
     keys = np.empty(len(clauses), np.int64)
@@ -94,13 +121,25 @@ def _place(params: Gem, given: Input, clauses: Array) -> Array:
 
 
 def _build(params: Gem, given: Input) -> dict[str, Array]:
+    """Arrays of bitsets or of triangles; those of the other are empty."""
+    dims = _Dims(given, np.arange(given.first, given.last))
+    empty = {name: np.zeros(0, spec.dtype) for name, spec in ARRAYS.items()}
+    if params.has_all:
+        return empty | _bitsets(params.cells, given, dims)
+    assert params.caches is not None
+    expected = np.array([dims.rate * (given.last - given.first)])
+    built = triangle.build(params.cells, params.caches, given, dims.dims)
+    return empty | {"dims": dims.dims, "expected": expected} | built
+
+
+def _bitsets(most: int, given: Input, dims: _Dims) -> dict[str, Array]:
     table, first, last = given.table, given.first, given.last
-    dims = _Dims(given, np.arange(first, last))
-    cells = [np.unique(part, return_inverse=True)[1] for part in dims.quantiles(dims.lows + dims.highs, params.cells)]
+    cells = [np.unique(part, return_inverse=True)[1] for part in dims.quantiles(dims.lows + dims.highs, most)]
     cell_ptr = pointers(np.array([part[-1] + 2 for part in cells], np.int64))
     cell_table = np.concatenate([*cells, np.zeros(0)]).astype(np.uint8)
     tiles = -(-(last - first) // kernels.TILE)
     bits = np.zeros(tiles * int(cell_ptr[-1]) * kernels.WORDS, np.uint64)
+    cover = np.zeros(len(bits) if dims.many else 0, np.uint64)
     summary, count = np.zeros(tiles * int(cell_ptr[-1]), np.uint64), np.zeros(int(cell_ptr[-1]), np.int64)
     predicates = table.predicates()
     kernels.set_bits(
@@ -111,54 +150,63 @@ def _build(params: Gem, given: Input) -> dict[str, Array]:
         (dims.dim_of, cell_ptr),
         (cell_table, dims.ptr, dims.shift),
         bits,
+        cover,
         summary,
         count,
     )
     exact = 2 * dims.counts <= _LANES
     shift = bits_of(-(-dims.counts // _LANES))
-    words = -(-len(dims.dims) // kernels.LANES)
+    words = -(-len(dims.counts) // kernels.LANES)
     bounds = np.empty(2 * words * (last - first), np.uint64)
     loose = np.zeros(tiles * kernels.WORDS, np.uint64)
     kernels.pack_bounds(first, last, table.clause_ptr, predicates, dims.dim_of, exact, shift, words, bounds, loose)
     programs = np.flatnonzero(table.clause_program[first:last] >= 0)
     np.bitwise_or.at(loose, programs >> 6, np.uint64(1) << (programs & 63).astype(np.uint64))
     rows = table.clause_row[first:last]
-    ascending = np.array([bool((rows[1:] > rows[:-1]).all())])
+    rising = np.diff(rows)
+    ascending = np.array([(rising > 0).all() + (rising == 1).all()], np.uint8)
+    expected = np.array([dims.rate * (last - first)])
     arrays = (dims.dims, dims.dim_of, cell_ptr, cell_table, dims.ptr, dims.shift, exact, shift)
-    return dict(zip(ARRAYS, (*arrays, bits, summary, count, bounds, loose, ascending), strict=True))
+    return dict(zip(_BITSETS, (*arrays, bits, cover, summary, count, bounds, loose, expected, ascending), strict=True))
 
 
 def _match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
 ) -> tuple[Array, Array]:
     a = index.arrays
-    dims, cells = (a["dim_of"], a["cell_ptr"]), (a["cell_table"], a["table_ptr"], a["table_shift"])
-    found, ends = kernels.match_bits(
+    if not index.params.has_all:
+        return triangle.match(a, index.first, index.last, attributes, table, events, once)
+    depth = int(np.diff(table.program_ptr).max(initial=0))
+    programs = (table.program_ptr, table.program_item, depth)
+    shared = (
         events.arrays(),
-        dims,
-        cells,
+        (a["dim_of"], a["cell_ptr"]),
+        (a["cell_table"], a["table_ptr"], a["table_shift"]),
         (a["lane_exact"], a["lane_shift"]),
         (a["bits"], a["summary"], a["count"], a["bounds"], a["loose"]),
     )
-    depth = int(np.diff(table.program_ptr).max(initial=0))
-    offsets, rows = kernels.gather(
-        events.arrays(),
-        found,
-        ends,
+    found = (
         index.first,
-        table.length,
-        once,
-        bool(a["ascending"][0]) and not once,
-        (attributes.multi, attributes.presence),
+        float(a["expected"][0]),
         (table.clause_row, table.clause_ptr, table.clause_program),
-        table.predicates(),
-        (table.program_ptr, table.program_item, depth),
+        (attributes.multi, attributes.presence, table.predicates(), programs),
+        (table.length, once, bool(a["ascending"][0]) and not once),
     )
+    if len(a["cover"]):
+        shift = int(table.clause_row[index.first]) if a["ascending"][0] == 2 and not once else -1
+        offsets, rows = kernels.match_dense(*shared, a["cover"], shift, *found)
+    else:
+        offsets, rows = kernels.match_sparse(*shared, *found)
     return offsets, rows
 
 
 def _facts(index: FlatIndex) -> dict[str, Any]:
-    return {"dimensions": len(index.arrays["dims"]), "cells": int(index.arrays["cell_ptr"][-1])}
+    return {"dimensions": len(index.arrays["dims"])}
 
 
-GEM = Kind(Gem, ARRAYS, _build, _match, _place, by_likelihood, _facts)
+def _events(index: FlatIndex) -> int:
+    """So many that tiles are used often while they are in cache, and the result is not so large as to leave it."""
+    return min(max(int(_ROWS / max(float(index.arrays["expected"][0]), 1.0)), 64), 4096)
+
+
+GEM = Kind(Gem, ARRAYS, _build, _match, _place, by_likelihood, _facts, _events)

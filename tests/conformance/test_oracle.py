@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import gpumatch as gm
 from gpumatch.expr import evaluate
+from gpumatch.index import KINDS
 from tests.conformance.strategies import events, expressions, schemas
 
-INDEXES = ("scan", "pstbloom")
+INDEXES = tuple(KINDS)
 
 
 @st.composite
