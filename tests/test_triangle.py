@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -297,6 +298,9 @@ def test_equals_oracle(case: tuple[Any, ...], shape: tuple[int, int], some: set[
     assert matched(segment, built(segment, *shape), batch) == right, [str(one) for one in wanted]
     dims = np.array([d for d in single(segment).tolist() if d not in some], np.int32)
     assert matched(segment, built(segment, *shape, dims), batch) == right
+    matcher = gm.Matcher(schema, index=gm.Gem(*shape))
+    matcher.add(dict(enumerate(wanted)))
+    assert list(matcher.match(batch)) == right
     half = len(segment.table.clause_row) // 2
     parts = [(0, half), (half, len(segment.table.clause_row))]
     found = [matched(segment, built(segment, *shape, span=span), batch, span=span) for span in parts]
@@ -368,3 +372,15 @@ def test_ranges_need_no_verification() -> None:
     assert by_row.tolist() == [True, True, False, False, False, True]
     only_x = built(segment, 7, 0, np.array([0], np.int32))["decided"][np.argsort(segment.table.clause_row)]
     assert only_x.tolist() == [False, True, False, False, False, True]
+
+
+@pytest.mark.parametrize(("cells", "caches"), [(1, 0), (7, 3), (64, 0), (64, 63)])
+def test_saved_and_loaded(tmp_path: Path, cells: int, caches: int) -> None:
+    schema = {"x": "int64", "y": "int64"}
+    wanted = {i: f"x BETWEEN {i} AND {i + 20} AND y > {i % 7}" for i in range(100)}
+    batch = [{"x": value, "y": value % 9} for value in range(-1, 130, 3)] + [{"x": 5}, {"y": 5}, {}]
+    matcher = gm.Matcher(schema, index=gm.Gem(cells, caches))
+    matcher.add(wanted)
+    matcher.save(tmp_path / "idx")
+    right = by_oracle(schema, list(wanted.values()), batch)
+    assert list(matcher.match(batch)) == list(gm.load(tmp_path / "idx").match(batch)) == right
