@@ -205,11 +205,22 @@ def hang_clauses(first, last, verify, clauses, predicates, multi, counts, direct
 
 
 @scalar
+def widest(entry_ptr):
+    """The most entries that an event has."""
+    most = 0
+    for e in range(entry_ptr.size - 1):
+        most = max(most, entry_ptr[e + 1] - entry_ptr[e])
+    return most
+
+
+@scalar
 def look_up(events, e, multi, directory, line, node_ptr, nodes):
     """Nodes that event ``e`` reads: those of lists from the back of ``nodes``, all others from its front."""
     entry_ptr, entry_attribute, entry_code = events
     n = 0
     back = nodes.size
+    if e + 1 == entry_ptr.size:  # there is no such event
+        return n, back
     end = entry_ptr[e + 1]
     for i in range(entry_ptr[e], end):
         if i + AHEAD < end:
@@ -391,26 +402,28 @@ def match_tables(events, start, n_rows, once, phase, attributes, directory, line
     had = np.full(n_rows if once else 0, -1, np.int32)
     hits = np.empty(1024, np.uint32)
     found = np.empty(1024, np.int64)
-    firsts = np.empty(1024, np.int64)
-    lasts = np.empty(1024, np.int64)
+    room = LOOKUPS * widest(entry_ptr)
+    firsts = np.empty(room, np.int64)
+    nexts = np.empty(room, np.int64)
+    lasts = np.empty(room, np.int64)
     offsets = np.zeros(entry_ptr.size, np.int64)
     out = np.empty(max(1024, 4 * entry_ptr.size), np.int32)
     n = checked = false = 0
+    runs, back = look_up(events, 0, multi, directory, line, node_ptr, firsts)
     for e in range(entry_ptr.size - 1):
         event = (entry_ptr[e + 1], entry_attribute, entry_code)
         for i in range(entry_ptr[e + 1] - 1, entry_ptr[e] - 1, -1):
             row[entry_attribute[i]] = i if multi[entry_attribute[i]] else entry_code[i]
-        while firsts.size < LOOKUPS * (entry_ptr[e + 1] - entry_ptr[e]):
-            firsts = grow(firsts)
-            lasts = grow(lasts)
-        runs, back = look_up(events, e, multi, directory, line, node_ptr, firsts)
         runs, total = fetch(firsts, 0, runs, node_ptr, postings, lasts)
-        end, more = fetch(firsts, back, firsts.size, node_ptr, postings, lasts)
+        end, more = fetch(firsts, back, room, node_ptr, postings, lasts)
+        later = look_up(events, e + 1, multi, directory, line, node_ptr, nexts)  # while postings are on their way
         while hits.size < total + more + PADDING:
             hits = grow(hits)
             found = grow(found)
         gather(0, runs, firsts, lasts, postings, hits, 0)
         gather(back, end, firsts, lasts, postings, hits, total)
+        firsts, nexts = nexts, firsts
+        runs, back = later
         k = count_hits(hits, total, counter, found)
         k = count_lists(hits, total, total + more, owner, had_list, counter, found, k)
         restore(hits, total, total + more, owner, had_list, counter)
