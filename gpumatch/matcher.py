@@ -23,7 +23,7 @@ from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, params_from
 from gpumatch.longform import LONG_FORM, predicate_block
-from gpumatch.planner import Plan, PlannedSegment, requested_index
+from gpumatch.planner import Plan, Wishes, checked_limit, requested_index
 from gpumatch.predicates import Array, Attributes
 from gpumatch.ranges import range_block
 from gpumatch.results import Matches
@@ -48,17 +48,25 @@ class _Tail:
 class Matcher:
     """Subscriptions over a schema's attributes, and what matches events against them.
 
-    ``index``: ``"auto"``, ``"scan"``, ``"pstbloom"`` or parameters such as ``gm.PstBloom()``. ``device``: ``"auto"`` or
-    ``"cpu"``. Any number of threads may match; those that change subscriptions wait for each other only.
+    ``index``: ``"auto"``, a name such as ``"gem"``, or parameters such as ``gm.Gem(cells=32)``. ``device``: ``"auto"``
+    or ``"cpu"``. ``memory_limit``: bytes that ``"auto"`` may spend on the indexes of a segment, besides the predicates.
+    Any number of threads may match; those that change subscriptions wait for each other only.
     """
 
-    def __init__(self, schema: SchemaLike, index: str | IndexParams = "auto", device: str = "auto") -> None:
+    def __init__(
+        self,
+        schema: SchemaLike,
+        index: str | IndexParams = "auto",
+        device: str = "auto",
+        memory_limit: int | None = None,
+    ) -> None:
         self.schema = Schema.of(schema)
         for name, kind in zip(self.schema.names, self.schema.types, strict=True):
             if kind.zone is not None:
                 zone_named(kind.zone, name)  # an unknown zone is an error now, not at the first constant
         self._attributes = Attributes.of(self.schema)
         self._requested = requested_index(index)
+        self._memory_limit = checked_limit(memory_limit, self._requested)
         self.device, self._device_reason = resolve_device(device)
         self._lock = threading.RLock()
         self._snapshot = Snapshot()
@@ -237,7 +245,9 @@ class Matcher:
             self._observed = kept[::-1]
 
     def _build(self, source: Source) -> Segment:
-        return Segment.build(source, self._attributes, self._requested, self._observed)
+        destinations = 0 if source.destinations is None else len(source.destinations.names)
+        wishes = Wishes(self._requested, self._memory_limit, destinations)
+        return Segment.build(source, self._attributes, wishes, self._observed)
 
     def _seal(self) -> Snapshot:
         """Index the tail. Segments that are not much larger than it are merged with it, so that they stay few."""
@@ -342,12 +352,12 @@ class Matcher:
         return f"Matcher({len(self)} subscriptions, {len(self.schema)} attributes, device {self.device!r})"
 
     def plan(self) -> Plan:
-        """Which index each segment has, and why."""
+        """Which index each part of the subscriptions has, why, and what it costs: expected, and measured so far."""
         snapshot = self._seal()
         parts = [
-            PlannedSegment(live, part.choice.params, part.choice.reason)
-            for segment, live in zip(snapshot.segments, snapshot.live, strict=True)
-            for part in segment.parts
+            part.planned(int(np.count_nonzero(rows if dead is None else rows & ~dead)))
+            for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)
+            for part, rows in zip(segment.parts, segment.rows_of_parts(), strict=True)
         ]
         return Plan(self.device, self._device_reason, tuple(parts))
 
@@ -369,7 +379,7 @@ class Matcher:
         """Write the index into a directory, atomically, in the place of one that is there."""
         snapshot = self._seal()
         asked = "auto" if self._requested is None else self._requested.to_dict()
-        meta = {"schema": self.schema.to_dict(), "index": asked}
+        meta = {"schema": self.schema.to_dict(), "index": asked, "memory_limit": self._memory_limit}
         parts = [segment.stored(dead) for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)]
         storage.write(path, meta, parts)
 
@@ -381,7 +391,8 @@ def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, 
     """
     stored = storage.read(path, mmap, verify)
     asked = stored.meta["index"]
-    matcher = Matcher(stored.meta["schema"], "auto" if asked == "auto" else params_from(asked), device)
+    index = "auto" if asked == "auto" else params_from(asked)
+    matcher = Matcher(stored.meta["schema"], index, device, stored.meta["memory_limit"])
     segments, dead = [], []
     for facts, arrays in stored.segments:
         segment, gone = segment_from(facts, arrays, matcher._attributes)

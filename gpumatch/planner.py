@@ -1,4 +1,8 @@
-"""Which index a segment gets, and why."""
+"""Which index some clauses get, and why.
+
+Costs are estimates per event on one core, from how likely predicates hold: by observed events, or else by the share of
+codes that they cover. They need not be right, but rank the indexes as measurements do.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.coded import Table
 from gpumatch.errors import SchemaError, nearest
-from gpumatch.index import KINDS, IndexParams, PstBloom, Scan, params_from
+from gpumatch.index import KINDS, Gem, IndexParams, Input, Ladder, PstBloom, PstHash, Scan, Tama, params_from
+from gpumatch.index.costs import Costs
 from gpumatch.predicates import Array
 
 INDEX_NAMES = ("auto", *KINDS)
 _FEW = 64  # clauses up to which building postings by block does not pay
+_WORTH = 1.25  # a second index must make matching faster by this factor
+_CELLS = (64, 32, 16)  # cells of Gem, fewer where memory is short
 
 
 def requested_index(index: str | IndexParams) -> IndexParams | None:
@@ -32,27 +38,59 @@ def requested_index(index: str | IndexParams) -> IndexParams | None:
     return None if index == "auto" else KINDS[index].params()
 
 
+def checked_limit(memory_limit: int | None, index: IndexParams | None) -> int | None:
+    """``memory_limit=`` as it was given, if it is a number of bytes, and only "auto" is left to choose."""
+    if memory_limit is None:
+        return None
+    if isinstance(memory_limit, bool) or not isinstance(memory_limit, int) or memory_limit < 1:
+        raise SchemaError(f"memory_limit is a number of bytes above 0, or None, found {memory_limit!r}")
+    if index is not None:
+        raise SchemaError(f"memory_limit is for index='auto', found index={index}; leave one of them out")
+    return memory_limit
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is asked of the planner: an index or None for any, bytes for indexes, and for how many destinations."""
+
+    index: IndexParams | None = None
+    memory_limit: int | None = None
+    destinations: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An index for some clauses, and why."""
+    """An index for some clauses, why, and what it and others are expected to cost, in microseconds per event."""
 
     params: IndexParams
     reason: str
+    estimate: float
+    others: tuple[tuple[str, float], ...] = ()
     clauses: Array = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"index": self.params.to_dict(), "reason": self.reason}
+        others = [list(pair) for pair in self.others]
+        return {
+            "index": self.params.to_dict(),
+            "reason": self.reason,
+            "estimate": self.estimate,
+            "others": others,
+        }
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Choice:
-        return cls(params_from(facts["index"]), str(facts["reason"]))
+        others = tuple((str(name), float(cost)) for name, cost in facts["others"])
+        return cls(params_from(facts["index"]), str(facts["reason"]), float(facts["estimate"]), others)
 
 
 class Usage:
-    """What matching has cost: events, and the seconds of all threads together."""
+    """What matching has cost: events, and the seconds of all threads together.
+
+    The first call compiles or loads machine code, so it is forgotten when there are others.
+    """
 
     def __init__(self) -> None:
-        self.events, self.seconds = 0, 0.0
+        self.calls, self.events, self.seconds = 0, 0, 0.0
         self._lock = threading.Lock()
 
     @contextmanager
@@ -62,27 +100,102 @@ class Usage:
         yield
         spent = time.perf_counter() - start
         with self._lock:
+            if self.calls == 1:
+                self.events, self.seconds = 0, 0.0
+            self.calls += 1
             self.events += events
             self.seconds += spent
 
 
-def choose(requested: IndexParams | None, table: Table, likelihood: Array) -> list[Choice]:
-    """Indexes for all clauses of a table, whose predicates are sorted by how likely they hold."""
-    clauses = np.arange(len(table.clause_row))
-    if requested is not None:
-        return [Choice(requested, "as asked", clauses)]
-    if len(clauses) <= _FEW:
-        return [Choice(Scan(), f"auto: {len(clauses)} clauses are tested faster than looked up", clauses)]
-    return [Choice(PstBloom(), f"auto: {len(clauses)} clauses, found by their most selective predicate", clauses)]
+def choose(wishes: Wishes, given: Input, likelihood: Array) -> list[Choice]:
+    """Indexes for all clauses of a table."""
+    costs = Costs(given, likelihood, wishes.destinations)
+    everything = np.arange(given.first, given.last)
+    singles = _singles(costs, everything)
+    if wishes.index is not None:
+        estimate = dict(singles)[wishes.index.kind]
+        return [Choice(wishes.index, "as asked", estimate, _without(singles, wishes.index.kind), everything)]
+    split = _split(costs, everything, wishes.memory_limit)
+    if split is not None:
+        return split
+    params, reason = _postings(costs, everything, wishes.memory_limit)
+    return [Choice(params, f"auto: {reason}", dict(singles)[params.kind], _without(singles, params.kind), everything)]
+
+
+def _postings(costs: Costs, clauses: Array, memory_limit: int | None) -> tuple[IndexParams, str]:
+    """The best of the indexes that find clauses by selective predicates, and why."""
+    count = len(clauses)
+    if count <= _FEW:
+        return Scan(), f"{count} clauses are tested faster than looked up"
+    pays = costs.of(PstHash(), clauses) * _WORTH <= costs.of(PstBloom(), clauses)
+    if pays and _fits(costs, PstHash(), clauses, memory_limit):
+        return PstHash(), f"{count} clauses, so many that finding them by two predicates pays"
+    if _fits(costs, PstBloom(), clauses, memory_limit):
+        return PstBloom(), f"{count} clauses, found by their most selective predicate"
+    return Scan(), f"no other index of {count} clauses fits the memory limit"
+
+
+def _fits(costs: Costs, params: IndexParams, clauses: Array, memory_limit: int | None) -> bool:
+    return memory_limit is None or costs.bytes_of(params, clauses) <= memory_limit
+
+
+def _singles(costs: Costs, clauses: Array) -> list[tuple[str, float]]:
+    """Every index for all clauses, the cheapest first, in microseconds."""
+    kinds: tuple[IndexParams, ...] = (Scan(), PstBloom(), Gem(), Tama(), PstHash(), Ladder())
+    found = [(params.kind, round(costs.of(params, clauses) / 1000, 1)) for params in kinds]
+    return sorted(found, key=lambda pair: pair[1])
+
+
+def _without(singles: list[tuple[str, float]], kind: str) -> tuple[tuple[str, float], ...]:
+    return tuple(pair for pair in singles if pair[0] != kind)
+
+
+def _split(costs: Costs, everything: Array, memory_limit: int | None) -> list[Choice] | None:
+    """Bitsets for clauses that one predicate does not find cheaply, postings for the others; None if that loses."""
+    dense = costs.dense(everything)
+    if len(dense) <= _FEW:
+        return None
+    rest = np.setdiff1d(everything, dense, assume_unique=True)
+    few = len(rest) * 64 <= len(everything)  # so few that their own index costs more than it saves
+    if few:
+        dense, rest = everything, rest[:0]
+    gem = next((Gem(cells) for cells in _CELLS if _fits(costs, Gem(cells), dense, memory_limit)), None)
+    if gem is None:
+        return None
+    left = None if memory_limit is None else memory_limit - costs.bytes_of(gem, dense)
+    params, why = _postings(costs, rest, left)
+    cost = [costs.of(gem, dense), costs.of(params, rest) if len(rest) else 0.0]
+    if sum(cost) * _WORTH > costs.of(PstBloom(), everything):
+        return None
+    singles = _singles(costs, everything)
+    reason = f"auto: {len(dense)} clauses have wide predicates on {costs.dimensions(dense)} common dimensions"
+    choices = [Choice(gem, reason, round(cost[0] / 1000, 1), _without(singles, "gem"), dense)]
+    if len(rest):
+        choices.append(Choice(params, f"auto: of the others {why}", round(cost[1] / 1000, 1), (), rest))
+    return choices
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """A segment's size, its index, and why it has it."""
+class PlannedPart:
+    """Some subscriptions, their index, why they have it, and microseconds per event: expected, measured, of others."""
 
     subscriptions: int
     index: IndexParams
     reason: str
+    estimate: float
+    measured: float | None = None
+    events: int = 0
+    others: tuple[tuple[str, float], ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.subscriptions} subscriptions: {self.index} ({self.reason})"]
+        line = f"  estimated {self.estimate:,g} µs per event"
+        if self.measured is not None:
+            line += f", measured {self.measured:,.1f} over {self.events:,} events"
+        lines.append(line)
+        if self.others:
+            lines.append("  for all of them " + ", ".join(f"{name} {cost:,g}" for name, cost in self.others))
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +204,8 @@ class Plan:
 
     device: str
     device_reason: str
-    segments: tuple[PlannedSegment, ...]
+    segments: tuple[PlannedPart, ...]
 
     def __str__(self) -> str:
         lines = [f"device {self.device} ({self.device_reason})"]
-        lines += [f"{part.subscriptions} subscriptions: {part.index} ({part.reason})" for part in self.segments]
-        return "\n".join(lines if self.segments else [*lines, "no subscriptions"])
+        return "\n".join([*lines, *(map(str, self.segments) if self.segments else ["no subscriptions"])])

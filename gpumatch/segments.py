@@ -29,8 +29,8 @@ from gpumatch.codes import BOOK_TYPES, Codebook, bytes_of, freeze
 from gpumatch.destinations import Destinations, join_destinations
 from gpumatch.errors import StorageError
 from gpumatch.events import EventBatch
-from gpumatch.index import KINDS, FlatIndex, IndexParams, Input
-from gpumatch.planner import Choice, Usage, choose
+from gpumatch.index import KINDS, FlatIndex, Input
+from gpumatch.planner import Choice, PlannedPart, Usage, Wishes, choose
 from gpumatch.predicates import Array, Attributes, Block
 
 _MIN_CHUNK = 64  # events for which a thread of their own pays
@@ -57,6 +57,13 @@ class Part:
     choice: Choice
     usage: Usage = field(default_factory=Usage, compare=False)
 
+    def planned(self, subscriptions: int) -> PlannedPart:
+        """What ``plan`` tells of so many live subscriptions."""
+        choice, usage = self.choice, self.usage
+        measured = usage.seconds / usage.events * 1e6 if usage.events else None
+        params, reason = choice.params, choice.reason
+        return PlannedPart(subscriptions, params, reason, choice.estimate, measured, usage.events, choice.others)
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -71,15 +78,11 @@ class Segment:
     destinations: Destinations | None = None
 
     @classmethod
-    def build(
-        cls, source: Source, attributes: Attributes, requested: IndexParams | None, sample: Sequence[EventBatch]
-    ) -> Segment:
+    def build(cls, source: Source, attributes: Attributes, wishes: Wishes, sample: Sequence[EventBatch]) -> Segment:
         """``sample``: events that tell how often predicates hold; without any, widths do."""
         book, table = encode_block(source.block, attributes)
         likelihood = likelihoods(attributes, book, table, sample)
-        if requested is None:  # to choose by the rarest; an index that is asked for may want the order as written
-            sort_predicates(table, likelihood)
-        choices = choose(requested, table, likelihood)
+        choices = choose(wishes, Input(attributes, book, table, 0, len(table.clause_row), sample), likelihood)
         table, bounds = _arrange(choices, attributes, book, table, likelihood)
         freeze(table)
         parts = []
@@ -92,6 +95,14 @@ class Segment:
 
     def __len__(self) -> int:
         return self.table.length
+
+    def rows_of_parts(self) -> list[Array]:
+        """For each part which rows it holds a clause of; those without any clause are counted with the first."""
+        marks = np.zeros((len(self.parts), len(self)), np.bool_)
+        for number, part in enumerate(self.parts):
+            marks[number, self.table.clause_row[part.index.first : part.index.last]] = True
+        marks[0] |= ~marks.any(axis=0)
+        return list(marks)
 
     @cached_property
     def events(self) -> int:

@@ -21,7 +21,7 @@ FILTERED = 0xFFFF  # attributes from here on have no room in a filter
 COMPLETE = np.uint64(0x8000_0000)  # mark beside a posting's clause: nothing is left to verify
 CLAUSE = 0x7FFF_FFFF
 BELOW = np.uint64(0xFFFF_FFFF)
-U1, U16, U32, LOW16 = np.uint64(1), np.uint64(16), np.uint64(32), np.uint64(0xFFFF)
+U0, U1, U16, U32, LOW16 = np.uint64(0), np.uint64(1), np.uint64(16), np.uint64(32), np.uint64(0xFFFF)
 AHEAD = 16  # candidates by which memory is asked for ahead of its use
 LEVELS = 32  # more levels than a tree of int32 codes has
 SPREAD = 3  # a range is cut into blocks no finer than 1/2**SPREAD of its width, and rounded outward to them
@@ -174,16 +174,17 @@ def spread(events, e, multi, cell_shift, row, cell):
 @scalar
 def passes(filter, cell):
     """Does the event's cell lie in the filter's? Cells wrap around, so that ABSENT is too far for all but ANYTHING."""
-    return np.uint8(cell[filter & 0xFFFF] - np.uint8(filter >> 16)) <= np.uint8(filter >> 24)
+    return np.uint8(cell[np.uint64(filter) & LOW16] - np.uint8(filter >> 16)) <= np.uint8(filter >> 24)
 
 
 @scalar
 def filter_postings(filters, first, last, cell, found, k):
     """Append to ``found[:k]`` those of the postings ``first:last`` whose first filter the event passes."""
-    for q in range(first, last):
-        found[k] = q
-        k += passes(filters[q], cell)
-    return k
+    n = np.uint64(k)
+    for q in range(np.uint64(first), np.uint64(last)):  # unsigned: numba need not ask whether an index is negative
+        found[n] = np.int64(q)
+        n += U1 if passes(filters[q], cell) else U0
+    return np.int64(n)
 
 
 @scalar

@@ -75,7 +75,7 @@ _BITSETS = {
 ARRAYS = _BITSETS | triangle.ARRAYS
 
 
-class _Dims:
+class Dims:
     """The dimensions of some clauses, and what leads from their codes to cells."""
 
     def __init__(self, given: Input, clauses: Array) -> None:
@@ -111,7 +111,7 @@ class _Dims:
 
 def _place(params: Gem, given: Input, clauses: Array) -> Array:
     """Alike clauses together; but in the order of rows where so many match that sorting results would cost more."""
-    dims = _Dims(given, clauses)
+    dims = Dims(given, clauses)
     if not params.has_all or dims.many or len(clauses) <= kernels.TILE:
         return given.table.clause_row[clauses]
     low, high = (np.concatenate(dims.quantiles(w, 256)).astype(np.uint8) for w in (dims.lows, dims.highs))
@@ -122,7 +122,7 @@ def _place(params: Gem, given: Input, clauses: Array) -> Array:
 
 def _build(params: Gem, given: Input) -> dict[str, Array]:
     """Arrays of bitsets or of triangles; those of the other are empty."""
-    dims = _Dims(given, np.arange(given.first, given.last))
+    dims = Dims(given, np.arange(given.first, given.last))
     empty = {name: np.zeros(0, spec.dtype) for name, spec in ARRAYS.items()}
     if params.has_all:
         return empty | _bitsets(params.cells, given, dims)
@@ -132,7 +132,7 @@ def _build(params: Gem, given: Input) -> dict[str, Array]:
     return empty | {"dims": dims.dims, "expected": expected} | built
 
 
-def _bitsets(most: int, given: Input, dims: _Dims) -> dict[str, Array]:
+def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Array]:
     table, first, last = given.table, given.first, given.last
     cells = [np.unique(part, return_inverse=True)[1] for part in dims.quantiles(dims.lows + dims.highs, most)]
     cell_ptr = pointers(np.array([part[-1] + 2 for part in cells], np.int64))
@@ -168,6 +168,15 @@ def _bitsets(most: int, given: Input, dims: _Dims) -> dict[str, Array]:
     expected = np.array([dims.rate * (last - first)])
     arrays = (dims.dims, dims.dim_of, cell_ptr, cell_table, dims.ptr, dims.shift, exact, shift)
     return dict(zip(_BITSETS, (*arrays, bits, cover, summary, count, bounds, loose, expected, ascending), strict=True))
+
+
+def bytes_of_bitsets(most: int, dims: Dims, clauses: int) -> int:
+    """Bytes of the arrays for so many clauses, at most."""
+    tiles, count = -(-clauses // kernels.TILE), len(dims.counts)
+    cells = int(np.minimum(dims.counts, most).sum()) + count
+    words = tiles * cells * (kernels.WORDS * (2 if dims.many else 1) + 1) + tiles * kernels.WORDS
+    bounds = 2 * -(-count // kernels.LANES) * clauses
+    return 8 * (words + bounds + cells) + int(dims.ptr[-1]) + 4 * len(dims.dim_of) + 64 * (count + 1)
 
 
 def _match(
