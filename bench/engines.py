@@ -34,8 +34,12 @@ class Engine(ABC):
     @abstractmethod
     def build(self, workload: Workload) -> None: ...
 
+    def given(self, events: Events) -> Any:
+        """The events as ``match`` takes them; making them so is not timed."""
+        return events
+
     @abstractmethod
-    def match(self, events: Events) -> Csr: ...
+    def match(self, events: Any) -> Csr: ...
 
     def bytes(self) -> int | None:
         """Size of the index, where it can be told."""
@@ -63,7 +67,11 @@ class PerEvent(Engine):
 
 
 class Predicates(NamedTuple):
-    """Both kinds of workload in one form: row i has ``lo[i, j] <= x <= hi[i, j]`` on attribute ``attr[i, j]``."""
+    """All kinds of workload in one form: row i has ``lo[i, j] <= x <= hi[i, j]`` on attribute ``attr[i, j]``.
+
+    A row that has fewer predicates than others is filled up with ranges without end on one attribute more than the
+    schema has, of which ``each`` says that events have it.
+    """
 
     attr: NDArray[np.int32]
     lo: NDArray[Any]
@@ -73,7 +81,13 @@ class Predicates(NamedTuple):
     @classmethod
     def of(cls, workload: Workload) -> Predicates:
         if isinstance(workload, PredicateWorkload):
-            return cls(workload.sub_attr, workload.lo, workload.hi, len(workload.schema))
+            attr, lo, hi, dims = workload.sub_attr, workload.lo, workload.hi, len(workload.schema)
+            none = attr < 0
+            if not none.any():
+                return cls(attr, lo, hi, dims)
+            kind = np.float32 if lo.dtype.kind == "i" else np.float64
+            lo, hi = np.where(none, -np.inf, lo).astype(kind), np.where(none, np.inf, hi).astype(kind)
+            return cls(np.where(none, dims, attr), lo, hi, dims + 1)
         assert isinstance(workload, RangeWorkload)
         lo, hi = (np.column_stack(side) for side in zip(*workload.ranges.values(), strict=True))
         return cls(np.broadcast_to(np.arange(lo.shape[1], dtype=np.int32), lo.shape), lo, hi, lo.shape[1])
@@ -81,7 +95,7 @@ class Predicates(NamedTuple):
     def value_type(self) -> type:
         """The smallest type that holds all bounds exactly and has a NaN for missing values."""
         small = self.lo.dtype.kind == "i" and max(-self.lo.min(), self.hi.max()) < 2**24
-        return np.float32 if small else np.float64
+        return np.float32 if small or self.lo.dtype == np.float32 else np.float64
 
 
 def each(events: Events, dims: int, kind: type = np.float64) -> Iterator[tuple[NDArray[Any], ...]]:
@@ -91,6 +105,7 @@ def each(events: Events, dims: int, kind: type = np.float64) -> Iterator[tuple[N
             yield np.arange(dims), values, values
         return
     row: NDArray[Any] = np.full(dims, np.nan, kind)
+    row[len(events.names) :] = 0  # what fills up rows of predicates
     values = events.value.astype(kind, copy=False)
     for a, b in pairwise(events.offsets.tolist()):
         attribute, value = events.attribute[a:b], values[a:b]
@@ -101,6 +116,11 @@ def each(events: Events, dims: int, kind: type = np.float64) -> Iterator[tuple[N
 
 def count(events: Events) -> int:
     return len(next(iter(events.values()))) if isinstance(events, dict) else len(events.offsets) - 1
+
+
+def filled(workload: Workload) -> bool:
+    """Whether some subscriptions have fewer predicates than others."""
+    return isinstance(workload, PredicateWorkload) and bool((workload.sub_attr < 0).any())
 
 
 def cut(events: Events, a: int, b: int) -> Events:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from engines import Csr, Engine, Events, Predicates, Rows, count, cut
+from engines import Csr, Engine, Events, Predicates, Rows, count, cut, filled
 from numpy.typing import NDArray
 
 from gpumatch.workloads import PredicateWorkload, SparseEvents, Workload
@@ -26,6 +26,10 @@ class Frame(Engine):
     """Holds the subscriptions as one table: row, and for each predicate j the columns lo{j}, hi{j} and maybe a{j}."""
 
     batch = 1_000_000  # events that one query may take
+
+    @classmethod
+    def suits(cls, workload: Workload) -> bool:
+        return not filled(workload)  # the chain of joins has one for each predicate
 
     def build(self, workload: Workload) -> None:
         attr, lo, hi, dims = Predicates.of(workload)
@@ -107,6 +111,10 @@ class DuckDB(Frame):
         self.connection.register("source", pa.table(columns))
         self.connection.execute("CREATE TABLE s AS SELECT * FROM source")
         self.connection.unregister("source")
+
+    def bytes(self) -> int | None:
+        query = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
+        return int(self.connection.execute(query).fetchall()[0][0])
 
     def filter(self, events: dict[str, NDArray[Any]]) -> Pairs:
         query = "SELECT row FROM s WHERE " + " AND ".join(f"${j + 1} BETWEEN lo{j} AND hi{j}" for j in range(self.k))

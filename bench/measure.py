@@ -5,19 +5,26 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+import numpy as np
 from baselines import AccessLists, Bitmaps, BruteForce, NumbaScan, equal
 from engines import Engine, Events, count, cut
 from frames import DuckDB, Polars
-from ours import Auto, PstBloom, Scan
+from ours import Auto, Gem, GemTriangles, Ladder, MatchOne, PstBloom, PstHash, Scan, Tama, TamaOfPaper
 
-from gpumatch.workloads import WORKLOADS, Workload, make
+from gpumatch.workloads import Workload
 
 ENGINES: dict[str, type[Engine]] = {
     "gpumatch auto": Auto,
+    "gpumatch gem": Gem,
+    "gpumatch gem triangles": GemTriangles,
+    "gpumatch tama": Tama,
     "gpumatch pstbloom": PstBloom,
+    "gpumatch psthash": PstHash,
+    "gpumatch ladder": Ladder,
     "gpumatch scan": Scan,
     "numpy bitmaps": Bitmaps,
     "numpy access lists": AccessLists,
@@ -26,6 +33,7 @@ ENGINES: dict[str, type[Engine]] = {
     "duckdb": DuckDB,
     "numpy brute force": BruteForce,
 }
+SPECIAL: dict[str, type[Engine]] = {"gpumatch match_one": MatchOne, "gpumatch tama 13": TamaOfPaper}
 NUMPY_INDEXES = ("numpy bitmaps", "numpy access lists")  # the better one is what the others are compared with
 
 
@@ -34,9 +42,10 @@ class Job:
     """One workload at one number of threads; ``seconds`` bounds a pass over the events."""
 
     workload: str
+    size: int
+    generate: Callable[[int], Workload]  # what pickle can send: no lambda
     threads: int
     engines: tuple[str, ...]
-    scale: float
     events: int
     batch: int
     seconds: float
@@ -58,6 +67,8 @@ class Result:
     matches: float = 0.0  # per event
     wall_us: float = 0.0  # per event, the best pass
     cpu_us: float = 0.0
+    call_p50_us: float = 0.0  # wall time of a call with a batch of events, over all passes
+    call_p95_us: float = 0.0
     build_s: float = 0.0
     bytes: int | None = None
 
@@ -70,15 +81,16 @@ class Result:
 def run(job: Job, results: Connection) -> None:
     """Send one ``Result`` per engine. Called in a fresh process, so that Polars reads its number of threads."""
     os.environ["POLARS_MAX_THREADS"] = str(job.threads)
-    workload = make(job.workload, job.scale)
+    workload = job.generate(job.size)
     events = workload.events(job.events)
     oracle = BruteForce(1)
     oracle.build(workload)
     for name in job.engines:
         result = Result(job.workload, name, job.threads, subscriptions=len(workload.ids))
+        kind = (ENGINES | SPECIAL)[name]
         try:
-            if ENGINES[name].suits(workload):
-                _measure(job, ENGINES[name], workload, events, oracle, result)
+            if kind.suits(workload):
+                _measure(job, kind, workload, events, oracle, result)
             else:
                 result.status = "unsuited"
         except Exception as error:  # one engine that fails must not end the run
@@ -90,10 +102,10 @@ def run(job: Job, results: Connection) -> None:
 def _measure(
     job: Job, kind: type[Engine], workload: Workload, events: Events, oracle: BruteForce, result: Result
 ) -> None:
-    small = make(job.workload, min(job.scale, 2000 / WORKLOADS[job.workload][0]))
+    small = job.generate(min(job.size, 2000))
     warm = kind(job.threads)
     warm.build(small)
-    warm.match(small.events(2))  # compiled now, and not while the real index is built
+    warm.match(warm.given(small.events(2)))  # compiled now, and not while the real index is built
 
     start = time.perf_counter()
     engine = kind(job.threads)
@@ -103,7 +115,7 @@ def _measure(
     sample = cut(events, 0, min(job.verify, job.events))
     _verify(engine, sample, count(sample), oracle, result)
     start = time.perf_counter()
-    engine.match(sample)
+    engine.match(engine.given(sample))
     each = (time.perf_counter() - start) / count(sample)
     result.events = min(job.events, max(count(sample), int(job.seconds / each)))
     result.batch = min(job.batch, result.events)
@@ -116,7 +128,7 @@ def _measure(
 def _verify(engine: Engine, events: Events, last: int, oracle: BruteForce, result: Result) -> None:
     """Match all ``events`` in one call and compare the answers to the ``last`` ones with brute force."""
     n = count(events)
-    offsets, rows = engine.match(events)
+    offsets, rows = engine.match(engine.given(events))
     start = offsets[n - last]
     error = equal((offsets[n - last :] - start, rows[start:]), oracle, cut(events, n - last, n))
     if error:
@@ -125,12 +137,15 @@ def _verify(engine: Engine, events: Events, last: int, oracle: BruteForce, resul
 
 def _time(job: Job, engine: Engine, events: Events, result: Result) -> None:
     n = result.events
-    batches = [cut(events, a, min(a + result.batch, n)) for a in range(0, n, result.batch)]
-    walls, cpus = [], []
-    for _ in range(job.repeats):
-        wall, cpu, matches = time.perf_counter(), time.process_time(), 0
-        for batch in batches:
+    batches = [engine.given(cut(events, a, min(a + result.batch, n))) for a in range(0, n, result.batch)]
+    walls, cpus = np.empty((job.repeats, len(batches))), []
+    for calls in walls:
+        cpu, matches = time.process_time(), 0
+        for i, batch in enumerate(batches):
+            start = time.perf_counter()
             matches += len(engine.match(batch)[1])
-        walls.append(time.perf_counter() - wall)
+            calls[i] = time.perf_counter() - start
         cpus.append(time.process_time() - cpu)
-    result.wall_us, result.cpu_us, result.matches = min(walls) / n * 1e6, min(cpus) / n * 1e6, matches / n
+    result.wall_us, result.cpu_us = float(walls.sum(axis=1).min()) / n * 1e6, min(cpus) / n * 1e6
+    result.call_p50_us, result.call_p95_us = (np.percentile(walls, [50, 95]) * 1e6).tolist()
+    result.matches = matches / n

@@ -7,12 +7,17 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from measure import NUMPY_INDEXES, Result
 from rich.table import Table
+
+from gpumatch.workloads import WORKLOADS
+
+# For auto at the published sizes: µs per event and core, and how many times as fast as the better numpy index
+GOALS = {"w1-100k": (7, 6), "w1-1m": (60, 6), "w2": (20, 6), "w3": (5, 6), "w4": (12, 3), "w5": (25, 3)}
 
 
 def machine() -> dict[str, Any]:
@@ -67,12 +72,14 @@ def tables(results: Sequence[Result]) -> list[Table]:
     def memory(r: Result) -> str:
         return f"{r.build_s:.1f} s, " + (f"{r.bytes / r.subscriptions:,.0f} B" if r.bytes is not None else "?")
 
+    full = {r.workload for r in results if r.subscriptions == WORKLOADS[r.workload][0] and r.workload in GOALS}
+    goals = {w: " / ".join(us(GOALS[w][0] / t) for t in threads) for w in full}
+    floors = {w: f"{GOALS[w][1]:.1f}×" for w in full}
+    title = f"µs per event, {shown} threads (one: CPU time, more: wall time)"
     return [
-        _table(
-            f"µs per event, {shown} threads (one: CPU time, more: wall time)", results, threads, lambda r: _us(r.us)
-        ),
-        _table(f"times as fast as the better numpy index, {shown} threads", results, threads, ratio),
-        _table(f"build time and bytes per subscription, {threads[0]} threads", results, threads[:1], memory),
+        _table(title, results, threads, lambda r: us(r.us), {"goal": goals}),
+        _table(f"times as fast as the better numpy index, {shown} threads", results, threads, ratio, {"floor": floors}),
+        _table(f"build time and bytes per subscription, {threads[0]} threads", results, threads[:1], memory, {}),
     ]
 
 
@@ -82,7 +89,14 @@ def _best_numpy(results: Sequence[Result], threads: int, workload: str) -> float
     return min(known, default=None)
 
 
-def _table(title: str, results: Sequence[Result], threads: Sequence[int], cell: Callable[[Result], str]) -> Table:
+def _table(
+    title: str,
+    results: Sequence[Result],
+    threads: Sequence[int],
+    cell: Callable[[Result], str],
+    beside: Mapping[str, Mapping[str, str]],
+) -> Table:
+    """A row per engine and a column per workload; ``beside``: rows by name that are not measured."""
     found = {(r.engine, r.workload, r.threads): r for r in results}
     table = Table(title=title, title_justify="left")
     table.add_column("engine", no_wrap=True)
@@ -91,7 +105,11 @@ def _table(title: str, results: Sequence[Result], threads: Sequence[int], cell: 
         table.add_column(workload, justify="right")
     for engine in dict.fromkeys(r.engine for r in results):
         row = ([found.get((engine, w, t)) for t in threads] for w in workloads)
-        table.add_row(engine, *(" / ".join(_status(r) or cell(r) if r else "" for r in cells) for cells in row))
+        table.add_row(engine, *(" / ".join(status(r) or cell(r) if r else "" for r in cells) for cells in row))
+    table.add_section()
+    for name, cells in beside.items():
+        if cells:
+            table.add_row(name, *(cells.get(w, "") for w in workloads))
     return table
 
 
@@ -104,9 +122,10 @@ def problems(results: Sequence[Result]) -> list[str]:
     return [f"{status}: {engine} on {', '.join(where)}: {error}" for (status, engine, error), where in places.items()]
 
 
-def _status(result: Result) -> str:
+def status(result: Result) -> str:
+    """What a table shows in the place of a number; empty where there is one."""
     return {"ok": "", "unsuited": "-"}.get(result.status, result.status.upper())
 
 
-def _us(value: float) -> str:
+def us(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
