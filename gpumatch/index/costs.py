@@ -85,7 +85,7 @@ class Costs:
         """Those of the clauses that bitsets find cheaper than postings do."""
         one, two, three, _ = self._chance[:, clauses]
         alone = one * _FILTER + two * _HEAD + three * self._verify
-        found = clauses[alone > 4 * _WORD / 64]
+        found: Array = clauses[alone > 4 * _WORD / 64]
         if len(found) == 0:
             return found
         dims, left = self._survival(found)
@@ -101,5 +101,5 @@ class Costs:
         """Bytes of the index itself, besides the table of predicates that all have."""
         if isinstance(params, Gem):
             return bytes_of_bitsets(params.cells, Dims(self._given, clauses), len(clauses))
-        postings = {"scan": 1, "pstbloom": _BLOCKS}.get(params.kind, 2 * _BLOCKS)
+        postings: int = {"scan": 1, "pstbloom": _BLOCKS}.get(params.kind, 2 * _BLOCKS)
         return len(clauses) * _POSTING * postings

@@ -183,7 +183,7 @@ def _match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
 ) -> tuple[Array, Array]:
     a = index.arrays
-    if not index.params.has_all:
+    if isinstance(index.params, Gem) and not index.params.has_all:
         return triangle.match(a, index.first, index.last, attributes, table, events, once)
     depth = int(np.diff(table.program_ptr).max(initial=0))
     programs = (table.program_ptr, table.program_item, depth)
