@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -32,7 +33,7 @@ TABLE_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
     """A block in codes: as in Block, but ``lo``, ``hi`` and the ranges are int32 codes, and predicates lie in rows."""
 
@@ -50,6 +51,11 @@ class Table:
     def predicates(self) -> tuple[Array, ...]:
         """What the matching kernels take."""
         return self.predicate, self.range_lo, self.range_hi
+
+    @cached_property
+    def programs(self) -> tuple[Array, Array, int]:
+        """What the matching kernels take of programs, with the length of the longest."""
+        return self.program_ptr, self.program_item, int(np.diff(self.program_ptr).max(initial=0))
 
     def columns(self) -> tuple[Array, Array, Array, Array]:
         """Attribute, kind, lo and hi of all predicates."""

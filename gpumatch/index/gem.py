@@ -185,8 +185,6 @@ def _match(
     a = index.arrays
     if isinstance(index.params, Gem) and not index.params.has_all:
         return triangle.match(a, index.first, index.last, attributes, table, events, once)
-    depth = int(np.diff(table.program_ptr).max(initial=0))
-    programs = (table.program_ptr, table.program_item, depth)
     shared = (
         events.arrays(),
         (a["dim_of"], a["cell_ptr"]),
@@ -198,7 +196,7 @@ def _match(
         index.first,
         float(a["expected"][0]),
         (table.clause_row, table.clause_ptr, table.clause_program),
-        (attributes.multi, attributes.presence, table.predicates(), programs),
+        (attributes.multi, attributes.presence, table.predicates(), table.programs),
         (table.length, once, bool(a["ascending"][0]) and not once),
     )
     if len(a["cover"]):

@@ -108,7 +108,7 @@ def match(
         arrays["rest"],
         (table.clause_row, table.clause_ptr, table.clause_program),
         table.predicates(),
-        (table.program_ptr, table.program_item, int(np.diff(table.program_ptr).max(initial=0))),
+        table.programs,
     )
     with _counting:  # threads match at the same time
         index.counters["tests"] = index.counters.get("tests", 0) + tests

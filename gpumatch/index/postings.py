@@ -87,7 +87,6 @@ def match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
 ) -> tuple[Array, Array]:
     arrays = index.arrays
-    depth = int(np.diff(table.program_ptr).max(initial=0))
     offsets, rows = kernels.match_postings(
         events.arrays(),
         table.length,
@@ -98,7 +97,7 @@ def match(
         arrays["rest"],
         (table.clause_row, table.clause_ptr, table.clause_program),
         table.predicates(),
-        (table.program_ptr, table.program_item, depth),
+        table.programs,
     )
     return offsets, rows
 

@@ -203,7 +203,7 @@ def match(
         arrays["pairs"],
         (table.clause_row, table.clause_ptr, table.clause_program),
         table.predicates(),
-        (table.program_ptr, table.program_item, int(np.diff(table.program_ptr).max(initial=0))),
+        table.programs,
     )
     if not outside:
         return offsets, rows

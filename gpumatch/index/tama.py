@@ -212,7 +212,6 @@ def match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
 ) -> tuple[Array, Array]:
     arrays = index.arrays
-    depth = int(np.diff(table.program_ptr).max(initial=0))
     approximate = isinstance(index.params, Tama) and index.params.approximate
     sampling = approximate and not once  # shared rows are another rate, the paper's of interfaces
     phase = _count(index, "events", len(events.ptr) - 1) % 16 if sampling else -1
@@ -228,7 +227,7 @@ def match(
         tuple(arrays[name] for name in ("node_ptr", "postings", "needed", "owner", "rest")),
         (table.clause_row, table.clause_ptr, table.clause_program),
         table.predicates(),
-        (table.program_ptr, table.program_item, depth),
+        table.programs,
     )
     if sampling:
         _count(index, "checked", checked)

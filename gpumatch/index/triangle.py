@@ -135,7 +135,6 @@ def match(
     grid = (len(starts) // max(len(dims), 1), starts, *cells)
     counts = (arrays["count_ptr"], arrays["pass_count"])
     caches = (arrays["cache_nearest"], arrays["cache_cell"], arrays["cache_bits"], arrays["cache_added"])
-    depth = int(np.diff(table.program_ptr).max(initial=0))
     offsets, rows = kernels.match_triangles(
         events.arrays(),
         table.length,
@@ -146,6 +145,6 @@ def match(
         (grid, counts, caches, arrays["decided"]),
         (table.clause_row, table.clause_ptr, table.clause_program),
         table.predicates(),
-        (table.program_ptr, table.program_item, depth),
+        table.programs,
     )
     return offsets, rows
