@@ -78,7 +78,7 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
     schema.add_argument("--events", metavar="FILE", help="take names and types from the columns of an event file")
     parser.add_argument("--id", default="id", metavar="COLUMN", help="the column of ids (default: id)")
     parser.add_argument("--where", default="expr", metavar="COLUMN", help="the column of expressions (default: expr)")
-    parser.add_argument("--index", default="auto", help="auto, scan or pstbloom (default: auto)")
+    parser.add_argument("--index", default="auto", help="auto (default), scan, pstbloom, gem, tama, psthash or ladder")
     parser.add_argument(
         "--on-error",
         choices=("raise", "collect"),
@@ -108,6 +108,13 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 def _add_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="IDX", help="the folder of an index")
+    parser.add_argument(
+        "--plot",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="also draw what the arrays hold: into a .png, .svg or .pdf file (default: IDX.png in this folder)",
+    )
     parser.set_defaults(run=_info)
 
 
@@ -186,6 +193,12 @@ def _explain(args: argparse.Namespace) -> None:
 
 def _info(args: argparse.Namespace) -> None:
     matcher = gm.load(args.index)
+    picture = args.plot
+    if picture is not None:
+        from gpumatch import pictures
+
+        picture = picture or f"{Path(args.index).resolve().name}.png"
+        pictures.draw(matcher, picture)
     files = [path for path in Path(args.index).rglob("*") if path.is_file()]
     stats = matcher.stats()
     segments = stats.pop("segments")
@@ -197,6 +210,8 @@ def _info(args: argparse.Namespace) -> None:
         columns = [f"segment {number}" for number in range(len(segments))]
         _print_table(("", *columns), [(name, *(_shown(part[name]) for part in segments)) for name in segments[0]])
     _print_table(("attribute", "type"), list(matcher.schema.to_dict().items()))
+    if picture is not None:
+        print(f"wrote {picture}")
 
 
 def _doctor(args: argparse.Namespace) -> None:
@@ -306,6 +321,8 @@ def _pairs(chunk: pa.RecordBatch, matches: gm.Matches, schema: pa.Schema) -> pa.
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, list):  # parts of a segment, a line each
+        return "\n".join(", ".join(f"{name} {_shown(fact)}" for name, fact in part.items()) for part in value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -316,8 +316,27 @@ def test_info(shell: Shell, index: str) -> None:
         ("files", "bytes"),
         ("index", "scan"),
         ("segment 0",),
+        ("parts", "index scan, clauses 4, bytes "),
     ):
         assert any(all(word in line for word in words) for line in shown.splitlines()), shown
+
+
+def test_info_draws(shell: Shell, index: str) -> None:
+    pytest.importorskip("matplotlib")
+    assert shell("info", index, "--plot", "p.svg").endswith("wrote p.svg\n")
+    assert "Scan(), 4 clauses" in Path("p.svg").read_text()
+    assert shell("info", f"{index}/", "--plot").endswith("wrote idx.png\n")
+    assert Path("idx.png").read_bytes().startswith(b"\x89PNG")
+    assert ".png, .ps, " in shell.fails("info", index, "--plot", "p.xls")
+    assert "no/p.png" in shell.fails("info", index, "--plot", "no/p.png")
+
+
+def test_info_draws_only_with_matplotlib(shell: Shell, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    message = shell.fails("info", index, "--plot", "p.png")
+    assert message.strip().endswith("is not installed: pip install matplotlib")
+    assert not Path("p.png").exists()
 
 
 @pytest.mark.parametrize(

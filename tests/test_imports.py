@@ -18,7 +18,8 @@ FOLDERS = {"gpumatch": ROOT / "gpumatch", "gpumatch.kernels": ROOT / "kernels", 
 
 # From top to bottom: a part imports from its own layer (without cycles) and from those below it.
 LAYERS = (
-    {"__main__", "cli", "spark", "demo", "doctor", "stocks", "tables", "fromtext", "jsonlines", "workloads"},
+    {"__main__", "cli", "spark", "demo", "doctor", "stocks", "tables", "fromtext", "jsonlines", "workloads"}
+    | {"pictures"},
     {"routing"},
     {"matcher", "explain"},
     {"snapshot", "segments", "destinations"},
