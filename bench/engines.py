@@ -22,6 +22,7 @@ class Engine(ABC):
     """One way to match. ``variant`` says which of several ways it took, if it had a choice."""
 
     variant: str = ""
+    index_s: float = 0.0  # CPU time of ``build`` after everything was loaded, where these are two steps
 
     def __init__(self, threads: int) -> None:
         self.threads = threads

@@ -39,18 +39,25 @@ def _published(name: str, n: int) -> Workload:
     return WORKLOADS[name][1](n)
 
 
-def parser(doc: str, **defaults: Any) -> argparse.ArgumentParser:
+def parser(doc: str) -> argparse.ArgumentParser:
     """Options that all scripts take."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add("--scale", type=_scale, default=1.0, help="share of the published number of subscriptions")
-    add("--events", type=positive, default=1000, help="events per pass, at most")
+    add("--events", type=positive, default=1000, help="events, at most")
+    add("--out", type=Path, default=RESULTS, help="folder that gets the results")
+    return parser
+
+
+def timing_parser(doc: str, **defaults: Any) -> argparse.ArgumentParser:
+    """Options of scripts that time engines."""
+    timing = parser(doc)
+    add = timing.add_argument
     add("--seconds", type=float, default=2.0, help="aim of a pass; slow engines get fewer events")
     add("--repeats", type=positive, default=3, help="passes, of which the best counts")
     add("--verify", type=positive, default=16, help="events checked against brute force")
-    add("--out", type=Path, default=RESULTS, help="folder that gets the results")
-    parser.set_defaults(**defaults)
-    return parser
+    timing.set_defaults(**defaults)
+    return timing
 
 
 def job(options: argparse.Namespace, source: Source, threads: int, engines: Sequence[str], batch: int = 1000) -> Job:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from engines import Csr, Engine, Events, csr
@@ -13,6 +14,7 @@ from gpumatch.workloads import RangeWorkload, Workload
 
 class Auto(Engine):
     index = "auto"
+    options: ClassVar[dict[str, Any]] = {}  # parameters of the index, where they are not the defaults
 
     def build(self, workload: Workload) -> None:
         import gpumatch as gm
@@ -20,13 +22,17 @@ class Auto(Engine):
         gm.set_num_threads(self.threads)
         self.matcher: Any = gm.Matcher(workload.schema, index=self.params())
         workload.add_to(self.matcher)
+        start = time.process_time()
         self.matcher.compact()  # everything into the index, nothing left to do for the first match
+        self.index_s = time.process_time() - start
         self.from_csr = gm.EventBatch.from_csr
         self.variant = "; ".join(segment["index"] for segment in self.matcher.stats()["segments"])
 
     def params(self) -> Any:
         """What ``index=`` gets."""
-        return self.index
+        import gpumatch as gm
+
+        return {"gem": gm.Gem, "tama": gm.Tama}[self.index](**self.options) if self.options else self.index
 
     def match(self, events: Any) -> Csr:
         found = self.matcher.match(events if isinstance(events, dict) else self.from_csr(*events))
@@ -62,14 +68,23 @@ class Gem(Auto):
 class GemTriangles(Gem):
     """The paper's method without caches."""
 
+    options: ClassVar[dict[str, Any]] = {"caches": 0}
+
     @classmethod
     def suits(cls, workload: Workload) -> bool:
         return super().suits(workload) and len(workload.ids) <= 100_000  # traverses a share of them for each event
 
-    def params(self) -> Any:
-        import gpumatch as gm
 
-        return gm.Gem(caches=0)
+class GemOfPaper(Gem):
+    """With the paper's 80 cells and no caches."""
+
+    options: ClassVar[dict[str, Any]] = {"cells": 80, "caches": 0}
+
+
+class GemOfPaper20(Gem):
+    """With the paper's 80 cells and 20 caches."""
+
+    options: ClassVar[dict[str, Any]] = {"cells": 80, "caches": 20}
 
 
 class Tama(Auto):
@@ -79,10 +94,7 @@ class Tama(Auto):
 class TamaOfPaper(Tama):
     """With the 13 levels that GEM's authors gave it."""
 
-    def params(self) -> Any:
-        import gpumatch as gm
-
-        return gm.Tama(levels=13)
+    options: ClassVar[dict[str, Any]] = {"levels": 13}
 
 
 class PstBloom(Auto):
@@ -99,3 +111,21 @@ class Ladder(Auto):
 
 class Scan(Auto):
     index = "scan"
+
+
+OURS: dict[str, type[Engine]] = {
+    "gpumatch auto": Auto,
+    "gpumatch gem": Gem,
+    "gpumatch gem triangles": GemTriangles,
+    "gpumatch tama": Tama,
+    "gpumatch pstbloom": PstBloom,
+    "gpumatch psthash": PstHash,
+    "gpumatch ladder": Ladder,
+    "gpumatch scan": Scan,
+}
+SPECIAL: dict[str, type[Engine]] = {  # for single scripts
+    "gpumatch match_one": MatchOne,
+    "gpumatch gem, no caches": GemOfPaper,
+    "gpumatch gem, 20 caches": GemOfPaper20,
+    "gpumatch tama, 13 levels": TamaOfPaper,
+}

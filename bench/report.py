@@ -70,7 +70,8 @@ def tables(results: Sequence[Result]) -> list[Table]:
         return f"{base / r.us:.1f}×" if base else ""
 
     def memory(r: Result) -> str:
-        return f"{r.build_s:.1f} s, " + (f"{r.bytes / r.subscriptions:,.0f} B" if r.bytes is not None else "?")
+        seconds = r.build_cpu_s if r.threads == 1 else r.build_s
+        return f"{seconds:.1f} s, " + (f"{r.bytes / r.subscriptions:,.0f} B" if r.bytes is not None else "?")
 
     full = {r.workload for r in results if r.subscriptions == WORKLOADS[r.workload][0] and r.workload in GOALS}
     goals = {w: " / ".join(us(GOALS[w][0] / t) for t in threads) for w in full}

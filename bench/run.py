@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
-from jobs import Source, finish, job, parser, positive, run_all, terminal
+from jobs import Source, finish, job, positive, run_all, terminal, timing_parser
 from measure import ENGINES
 from report import tables
 
@@ -31,7 +31,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     cores = os.cpu_count() or 1
-    options = parser(__doc__ or "")
+    options = timing_parser(__doc__ or "")
     add = options.add_argument
     add(
         "--workloads",

@@ -1,0 +1,104 @@
+"""How time per event grows with subscriptions, dimensions and widths, a line per index: ``python bench/growth.py``.
+
+Every point is checked against brute force before it is timed, on one thread.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jobs import Source, finish, job, positive, run_all, terminal, timing_parser
+from measure import Result
+from ours import OURS
+from plots import Axis, Line, draw
+from report import status, us
+from rich.table import Table
+
+from gpumatch import workloads
+from gpumatch.workloads import Workload
+
+SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
+GEM_SIZE = 100_000  # where something else varies
+INDEXES = tuple(name for name in OURS if name != "gpumatch gem triangles")
+
+
+class Panel(NamedTuple):
+    """One plot: a source of subscriptions for each place on the x axis."""
+
+    title: str
+    axis: Axis
+    sources: dict[float, Source]
+
+
+def _by_n(workload: str, generate: Callable[[int], Workload], scale: float) -> Panel:
+    sources: dict[float, Source] = {round(n * scale): Source(f"{workload} n={n}", n, generate) for n in SIZES}
+    return Panel(workload, Axis("subscriptions", log=True), sources)
+
+
+def _of_gem(label: str, name: str, values: Iterable[float], scale: float) -> Panel:
+    """W1 with one of its parameters varied."""
+
+    def generator(x: Any) -> Callable[[int], Workload]:
+        return partial(workloads.gem, **{name: x})
+
+    sources = {x: Source(f"w1 {name}={x}", GEM_SIZE, generator(x)) for x in values}
+    return Panel(f"w1, {round(GEM_SIZE * scale):,} subscriptions", Axis(label), sources)
+
+
+PLOTS: dict[str, Callable[[float], list[Panel]]] = {  # by the share of the sizes that is asked for
+    "n": lambda s: [_by_n("w1", workloads.gem, s), _by_n("w2", workloads.dense, s)],
+    "dims": lambda s: [_of_gem("dimensions", "dims", range(2, 21, 3), s)],
+    "theta": lambda s: [_of_gem("theta", "theta", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), s)],
+}
+
+
+def main() -> int:
+    options = timing_parser(__doc__ or "", events=300, seconds=0.5, verify=4)
+    options.add_argument("--only", choices=PLOTS, help="one of the plots instead of all")
+    options.add_argument("--most", type=positive, default=max(SIZES), help="leave out larger sizes, before scaling")
+    given, console, code = options.parse_args(), terminal(), 0
+    for name in [given.only] if given.only else PLOTS:
+        panels = PLOTS[name](given.scale)
+        sources = [source for panel in panels for source in panel.sources.values() if source.size <= given.most]
+        results = run_all([job(given, source, 1, INDEXES) for source in sources], console)
+        for panel in panels:
+            console.print(_table(panel, results))
+        code |= finish(console, f"growth-{name}", given, results)
+        console.print(f"drawn to {_draw(given.out / f'growth-{name}.png', panels, results)}", markup=False)
+    return code
+
+
+def _table(panel: Panel, results: Sequence[Result]) -> Table:
+    found = {(r.workload, r.engine): r for r in results}
+    table = Table(title=f"µs per event, {panel.title}, by {panel.axis.label}", title_justify="left")
+    table.add_column("engine", no_wrap=True)
+    sources = {x: source for x, source in panel.sources.items() if (source.name, INDEXES[0]) in found}
+    for x in sources:
+        table.add_column(f"{x:,}", justify="right")
+    for engine in INDEXES:
+        cells = [found[source.name, engine] for source in sources.values()]
+        table.add_row(engine, *(status(r) or us(r.us) for r in cells))
+    matches = [found[source.name, INDEXES[0]].matches for source in sources.values()]
+    table.add_section()
+    table.add_row("matches per event", *map(us, matches))
+    return table
+
+
+def _draw(path: Path, panels: Sequence[Panel], results: Sequence[Result]) -> Path:
+    good = {(r.workload, r.engine): r.us for r in results if r.status == "ok"}
+    lines = {
+        panel.title: [
+            Line(engine, [(x, good[s.name, engine]) for x, s in panel.sources.items() if (s.name, engine) in good])
+            for engine in INDEXES
+        ]
+        for panel in panels
+    }
+    return draw(path, lines, panels[0].axis, Axis("µs per event, one thread", log=True))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

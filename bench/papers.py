@@ -1,0 +1,102 @@
+"""Build time, memory and matching time of each index beside the figures of its paper: ``python bench/papers.py``.
+
+The papers' machines and languages are others (GEM's Java on a Xeon of 2.6 GHz, TAMA's C++ at 3 GHz, the thesis's C at
+2.66 GHz), so that only magnitudes compare. Ours is one thread, through the public API, checked against brute force.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jobs import Source, finish, job, run_all, terminal, timing_parser
+from measure import Result
+from report import status
+from rich.table import Table
+
+from gpumatch import workloads
+
+KB = 1024
+
+
+class Figure(NamedTuple):
+    """What a paper tells of an index on a workload: seconds per million subscriptions, bytes for each, ms per event."""
+
+    engine: str
+    workload: str
+    paper: str = ""
+    build_s: float | None = None
+    bytes: float | None = None
+    match_ms: float | None = None
+
+
+SOURCES = {
+    "w1-1m": Source.of("w1-1m"),
+    "w4-1m": Source("w4-1m", 1_000_000, workloads.tama),
+    "ads": Source.of("ads"),
+}
+FIGURES = (  # GEM: mean over 2 to 20 dimensions at 1M; TAMA: three to four times 16 bytes for each of 10 ranges
+    Figure("gpumatch gem, no caches", "w1-1m", "GEM, ω = 0", 32.1, 0.94 * KB, 360.5),
+    Figure("gpumatch gem, 20 caches", "w1-1m", "GEM, ω = 20", 149.0, 3.68 * KB, 78.4),
+    Figure("gpumatch gem", "w1-1m"),
+    Figure("gpumatch tama, 13 levels", "w1-1m", "TAMA as in GEM's paper", 298.1, 7.12 * KB, 1770.4),
+    Figure("gpumatch auto", "w1-1m"),
+    Figure("gpumatch tama", "w4-1m", "TAMA", None, 3.5 * 160, 3.23),
+    Figure("gpumatch auto", "w4-1m"),
+    Figure("gpumatch pstbloom", "ads", "PSTBloom", 7.81 / 3, 55.93e6 / 3e6, 0.82),
+    Figure("gpumatch psthash", "ads", "PSTHash", 8.22 / 3, 759.72e6 / 3e6, 0.24),
+    Figure("gpumatch ladder", "ads"),
+    Figure("gpumatch scan", "ads", "SCAN", None, None, 435.27),
+    Figure("gpumatch auto", "ads"),
+)
+
+
+def main() -> int:
+    options = timing_parser(__doc__ or "", events=300, seconds=1.0, verify=4)
+    options.add_argument("--only", choices=SOURCES, help="one of the workloads instead of all")
+    given, console = options.parse_args(), terminal()
+    chosen = [figure for figure in FIGURES if given.only in (None, figure.workload)]
+    jobs = [
+        job(given, source, 1, [figure.engine for figure in chosen if figure.workload == name])
+        for name, source in SOURCES.items()
+        if given.only in (None, name)
+    ]
+    results = run_all(jobs, console)
+    console.print(_table(chosen, results))
+    figures = {"papers": [figure._asdict() for figure in chosen]}
+    return finish(console, "papers", given, results, figures)
+
+
+def _table(figures: Sequence[Figure], results: Sequence[Result]) -> Table:
+    title = "beside the papers: seconds to build per million subscriptions, bytes for each, ms per event"
+    table = Table(
+        title=title, title_justify="left", caption="index: of the build, what is left after loading; one core"
+    )
+    names = ("workload", "index", "paper", "s", "B", "ms", "ours: s", "of it index", "B", "ms")
+    for i, name in enumerate(names):
+        table.add_column(name, justify="left" if i < 3 else "right", no_wrap=i in (1, 2))
+    found = {(r.engine, r.workload): r for r in results}
+    for figure in figures:
+        result = found[figure.engine, figure.workload]
+        told = (_number(value) for value in (figure.build_s, figure.bytes, figure.match_ms))
+        shown = figure.engine.removeprefix("gpumatch ")
+        table.add_row(figure.workload, shown, figure.paper, *told, *_ours(result))
+    return table
+
+
+def _ours(result: Result) -> list[str]:
+    if result.status != "ok":
+        return [status(result)] * 4
+    per_million = 1e6 / result.subscriptions
+    seconds = (result.build_cpu_s * per_million, result.index_cpu_s * per_million)
+    each = result.bytes / result.subscriptions if result.bytes is not None else None
+    return [_number(value) for value in (*seconds, each, result.us / 1000)]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

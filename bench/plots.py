@@ -1,0 +1,47 @@
+"""Plots of the scripts: panels side by side with the same axes, a line per name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Axis(NamedTuple):
+    label: str
+    log: bool = False
+
+
+class Line(NamedTuple):
+    """Points under one name; crosses where they are not joined."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    joined: bool = True
+
+
+def draw(
+    path: Path, panels: Mapping[str, Sequence[Line]], x: Axis, y: Axis, bar: tuple[str, float] | None = None
+) -> Path:
+    """Draw to ``path``; ``bar`` is a name and a height to compare with."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # no screen needed
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(6.5 * len(panels), 5), sharey=True, squeeze=False)
+    for (title, lines), axis in zip(panels.items(), axes[0], strict=True):
+        for i, line in enumerate(lines):
+            if line.points:
+                style = "o-" if line.joined else "x"
+                axis.plot(*zip(*line.points, strict=True), style, label=line.name, color=f"C{i}", markersize=4)
+        if bar is not None:
+            axis.axhline(bar[1], color="grey", linestyle="--", label=bar[0])
+        axis.set(title=title, xlabel=x.label, xscale="log" if x.log else "linear", yscale="log" if y.log else "linear")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize="small")
+    axes[0][0].set_ylabel(y.label)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+    return path
