@@ -16,7 +16,9 @@ MISSING = -1
 # number at which buckets start and buckets per unit (floats by their bits, or the key itself where DIRECT), and flags.
 GUIDE = 8
 FLOAT, DIRECT = 1, 2
-AHEAD = 12  # entries by which memory is asked for ahead of its use
+BLOCK = 64  # entries that go through each step of the search together
+U1, U2, U3, U4 = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)  # unsigned indexes need no check of sign
+U5, U6, U8 = np.uint64(5), np.uint64(6), np.uint64(GUIDE)
 _MAX = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
@@ -47,33 +49,60 @@ def bucket_of(number, low, scale, count):
 
 
 @scalar
-def rank(key, attribute, guide, cuts, buckets):
-    """The code of a key: how many of its attribute's cuts are at or below it."""
-    g = GUIDE * attribute
-    count = guide[g + 1]
+def bucket_place(key, attribute, guide):
+    """Where the bucket of a key lies in the table; of an attribute without cuts, any place."""
+    g = U8 * np.uint64(attribute)
+    base, size = guide[g + U4], guide[g + U3]
+    if guide[g + U6] & DIRECT:  # a bucket per whole number; cut first, so that the difference does not overflow
+        return guide[g + U2] + max(min(key, base + size - 1), base) - base
+    scale = np.int64(guide[g + U5]).view(np.float64)
+    number = key_number(key, guide[g + U6] & FLOAT)
+    return guide[g + U2] + max(bucket_of(number, np.int64(base).view(np.float64), scale, size), 0)
+
+
+@scalar
+def rank_from(bucket, key, attribute, guide, cuts, buckets):
+    """The code of a key, given where its bucket lies."""
+    g = U8 * np.uint64(attribute)
+    count = guide[g + U1]
     if count == 0 or key == _MAX:  # the ends of open ranges have a key, but among floats no number
         return count
-    flags = guide[g + 6]
-    first_bucket = guide[g + 2]
-    if flags & DIRECT:  # a bucket per whole number: no need to look at the cuts
-        if key < guide[g + 4]:
-            return np.int64(0)
-        key = min(key, guide[g + 4] + guide[g + 3] - 1)  # first, so that the difference does not overflow
-        return np.int64(buckets[first_bucket + key - guide[g + 4] + 1])
-    low = np.int64(guide[g + 4]).view(np.float64)
-    b = first_bucket + bucket_of(
-        key_number(key, flags & FLOAT), low, np.int64(guide[g + 5]).view(np.float64), guide[g + 3]
-    )
-    lo = np.int64(buckets[b])
-    hi = np.int64(buckets[b + 1])
-    first = guide[g]
+    b = np.uint64(bucket)
+    if guide[g + U6] & DIRECT:  # no need to look at the cuts
+        return np.int64(0) if key < guide[g + U4] else np.int64(buckets[b + U1])
+    lo = np.uint64(buckets[b])
+    hi = np.uint64(buckets[b + U1])
+    first = np.uint64(guide[g])
     while lo < hi:
-        mid = (lo + hi) >> 1
+        mid = (lo + hi) >> U1
         if cuts[first + mid] <= key:
-            lo = mid + 1
+            lo = mid + U1
         else:
             hi = mid
-    return lo
+    return np.int64(lo)
+
+
+@scalar
+def rank(key, attribute, guide, cuts, buckets):
+    """The code of a key: how many of its attribute's cuts are at or below it."""
+    return rank_from(bucket_place(key, attribute, guide), key, attribute, guide, cuts, buckets)
+
+
+@scalar
+def rank_block(attribute, first, last, keys, guide, cuts, buckets, places, out):
+    """Codes of ``keys[:last - first]``, of entries ``first:last``.
+
+    In three steps, each of which asks for the memory that the next one reads.
+    """
+    for i in range(last - first):
+        places[i] = bucket_place(keys[i], attribute[first + i], guide)
+        prefetch(buckets, places[i])
+    for i in range(last - first):
+        g = U8 * np.uint64(attribute[first + i])
+        if guide[g + U1] > 0 and not guide[g + U6] & DIRECT:
+            prefetch(cuts, guide[g] + buckets[places[i]])
+    for i in range(last - first):
+        out[first + i] = rank_from(places[i], keys[i], attribute[first + i], guide, cuts, buckets)
 
 
 @driver
@@ -126,45 +155,29 @@ def fill_buckets(guide, cuts, buckets):
             buckets[b] += buckets[b - 1]
 
 
-@scalar
-def bucket_place(key, attribute, guide):
-    """Where ``rank`` will look into the bucket table."""
-    g = GUIDE * attribute
-    b = max(key - guide[g + 4], 0)
-    if not guide[g + 6] & DIRECT:
-        low = np.int64(guide[g + 4]).view(np.float64)
-        scale = np.int64(guide[g + 5]).view(np.float64)
-        b = bucket_of(key_number(key, guide[g + 6] & FLOAT), low, scale, guide[g + 3])
-    return guide[g + 2] + max(min(b, guide[g + 3] - 1), 0)
-
-
 @driver
 def encode_keys(attribute, keys, start, stop, guide, cuts, buckets, out):
-    """Codes of keys that belong to different attributes; memory is asked for in the order in which it is needed."""
-    for i in range(start, stop):
-        if i + 3 * AHEAD < stop:
-            prefetch(guide, GUIDE * attribute[i + 3 * AHEAD])
-            prefetch(buckets, bucket_place(keys[i + 2 * AHEAD], attribute[i + 2 * AHEAD], guide))
-            a = attribute[i + AHEAD]
-            if guide[GUIDE * a + 1] > 0:
-                prefetch(cuts, guide[GUIDE * a] + buckets[bucket_place(keys[i + AHEAD], a, guide)])
-        out[i] = rank(keys[i], attribute[i], guide, cuts, buckets)
-
-
-@scalar
-def number_key(value, attribute, guide):
-    return float_key(value) if guide[GUIDE * attribute + 6] & FLOAT else np.int64(value)
+    """Codes of keys that belong to different attributes."""
+    places = np.empty(BLOCK, np.int64)
+    for first in range(start, stop, BLOCK):
+        last = min(first + BLOCK, stop)
+        for i in range(last, min(last + BLOCK, stop)):
+            prefetch(guide, U8 * np.uint64(attribute[i]))
+        rank_block(attribute, first, last, keys[first:last], guide, cuts, buckets, places, out)
 
 
 @driver
 def encode_numbers(attribute, values, guide, cuts, buckets, out):
     """Codes of float or int values, none of them NaN, that belong to different attributes of either kind."""
-    for i in range(values.size):
-        if i + 2 * AHEAD < values.size:
-            ahead = attribute[i + AHEAD]
-            prefetch(guide, GUIDE * attribute[i + 2 * AHEAD])
-            prefetch(buckets, bucket_place(number_key(values[i + AHEAD], ahead, guide), ahead, guide))
-        out[i] = rank(number_key(values[i], attribute[i], guide), attribute[i], guide, cuts, buckets)
+    places, keys = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    for first in range(0, values.size, BLOCK):
+        last = min(first + BLOCK, values.size)
+        for i in range(last, min(last + BLOCK, values.size)):
+            prefetch(guide, U8 * np.uint64(attribute[i]))
+        for i in range(first, last):
+            is_float = guide[U8 * np.uint64(attribute[i]) + U6] & FLOAT
+            keys[i - first] = float_key(values[i]) if is_float else np.int64(values[i])
+        rank_block(attribute, first, last, keys, guide, cuts, buckets, places, out)
 
 
 @driver

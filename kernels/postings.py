@@ -213,7 +213,7 @@ def reach(events, e, directory, node_ptr, firsts, lasts):
 
 
 @scalar
-def collect(runs, firsts, lasts, filters, heads, cell, found):
+def collect(runs, firsts, lasts, filters, heads, cell, clause_ptr, found):
     """Heads of the postings in these runs whose filters the event passes: the buffer, and their number."""
     k = 0
     for r in range(runs):
@@ -228,8 +228,17 @@ def collect(runs, firsts, lasts, filters, heads, cell, found):
             prefetch(heads, found[i + AHEAD])
         head = heads[found[i]]
         found[kept] = np.int64(head & BELOW)
-        kept += passes(np.uint32(head >> U32), cell)
+        if passes(np.uint32(head >> U32), cell):
+            prefetch(clause_ptr, found[kept] & CLAUSE)
+            kept += 1
     return found, kept
+
+
+@scalar
+def ask_for_row(first, predicate):
+    """Ask for the predicates of a clause: the line of the first one and the next."""
+    prefetch(predicate, WIDTH * first)
+    prefetch(predicate, WIDTH * first + 16)
 
 
 @driver
@@ -262,14 +271,15 @@ def match_postings(events, n_rows, once, attributes, directory, postings, rest, 
             firsts = grow(firsts)
             lasts = grow(lasts)
         runs = reach(events, e, directory, node_ptr, firsts, lasts)
-        found, k = collect(runs, firsts, lasts, filters, heads, cell, found)
+        found, k = collect(runs, firsts, lasts, filters, heads, cell, clause_ptr, found)
+        for i in range(min(AHEAD, k)):
+            ask_for_row(clause_ptr[found[i] & CLAUSE], predicates[0])
         while out.size - n < k + rest.size:
             out = grow(out)
         last = n
         for i in range(k + rest.size):
             if i + AHEAD < k:
-                prefetch(clause_ptr, found[i + AHEAD] & CLAUSE)
-                prefetch(predicates[0], WIDTH * clause_ptr[found[i + AHEAD // 2] & CLAUSE])
+                ask_for_row(clause_ptr[found[i + AHEAD] & CLAUSE], predicates[0])
             head = found[i] if i < k else np.int64(rest[i - k])
             c = head & CLAUSE
             if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
