@@ -97,7 +97,10 @@ def draw(matcher: Matcher, path: str | os.PathLike[str]) -> None:
     for panel, own in zip(shown, figure.subfigures(len(shown), 1, squeeze=False)[:, 0], strict=True):
         own.suptitle(panel.title, fontsize=10)
         for chart, axes in zip(panel.charts, own.subplots(1, len(panel.charts), squeeze=False)[0], strict=True):
-            (_draw_bars if isinstance(chart, Bars) else _draw_heat)(axes, chart)
+            if isinstance(chart, Bars):
+                _draw_bars(axes, chart)
+            else:
+                _draw_heat(axes, chart)
             axes.set_title(chart.title, fontsize=9)
             axes.set_xlabel(chart.x, fontsize=8)
             axes.set_ylabel(chart.y, fontsize=8)
@@ -207,7 +210,7 @@ def _gem(segment: Segment, index: FlatIndex) -> list[Chart]:
     of, low, high = f"clauses by their bounds on {_names(segment)[dims[0]]}", "cell of the low bound", "of the high one"
     what, value = "clauses that a value leaves", "cell of the value"
     return [
-        Heat(of, low, high, "clauses", triangle, *triangle.shape, upward=True),
+        Heat(of, low, high, "clauses", triangle, len(triangle), len(triangle), upward=True),
         Heat(what, value, "dimension", "share of clauses", shares, width, len(dims)),
     ]
 
@@ -335,11 +338,13 @@ def _by_attribute(title: str, y: str, segment: Segment, values: list[Any], rest:
     ranked = sorted(zip(values, _names(segment), strict=True), key=lambda it: -it[0])
     ranked = [it for it in ranked if it[0]]
     shown, others = ranked[:_BARS], [value for value, _ in ranked[_BARS:]]
+    x = "attribute"
     if others:
-        shown.append((sum(others) / len(others), f"mean of {len(others):,} more"))
+        shown.append((sum(others) / len(others), f"+{len(others):,}"))
+        x = f"attribute; +{len(others):,} is the mean of so many more"
     if rest or not shown:
         shown.append((rest, "every event"))
-    return Bars(title, "attribute", y, {"": np.array([it[0] for it in shown])}, [it[1] for it in shown])
+    return Bars(title, x, y, {"": np.array([it[0] for it in shown])}, [it[1] for it in shown])
 
 
 def _resized(values: Array, length: int) -> Array:

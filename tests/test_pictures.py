@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def test_scan_of_many_attributes_names_the_longest() -> None:
     found = bars(charts(matcher)[0])
     assert list(found.items())[:2] == [("a0", 100), ("a1", 99)]
     assert len(found) == 25
-    assert found["mean of 16 more"] == np.mean([100 - i for i in range(24, 40)])
+    assert found["+16"] == np.mean([100 - i for i in range(24, 40)])
 
 
 @pytest.mark.parametrize("index", [gm.PstBloom(), gm.PstHash(access=1)])
@@ -223,6 +223,20 @@ def test_a_panel_for_each_segment(tmp_path: Path) -> None:
     assert [panel.title for panel in pictures.panels(matcher)] == titles
     drawn = (tmp_path / "p.svg").read_text()
     assert all(title in drawn for title in titles)
+
+
+def test_a_panel_for_each_part() -> None:
+    workload = workloads.dense(2000, dims=5, k=3)
+    one, two = loaded(gm.Gem(cells=9), workload), loaded(gm.PstBloom(), workload)
+    segment = replace(built(one)[0], parts=(*built(one)[0].parts, *built(two)[0].parts))
+    one._snapshot = replace(one._snapshot, segments=(segment,))
+    shown = pictures.panels(one)
+    assert [panel.title for panel in shown] == [
+        "segment 0: Gem(cells=9), 2,000 clauses",
+        "segment 0: PstBloom(), 2,000 clauses",
+    ]
+    assert heat(shown[0].charts[0]).shape == (9, 9)
+    assert heat(shown[1].charts[0]).sum() > 0
 
 
 @pytest.mark.parametrize("index", [gm.PstBloom(), gm.Gem(), gm.Tama(levels=3), gm.PstHash(), gm.Ladder()])
