@@ -21,12 +21,15 @@ class Auto(Engine):
 
         gm.set_num_threads(self.threads)
         self.matcher: Any = gm.Matcher(workload.schema, index=self.params())
-        workload.add_to(self.matcher)
+        self.from_csr = gm.EventBatch.from_csr
+        self.load(workload)
         start = time.process_time()
         self.matcher.compact()  # everything into the index, nothing left to do for the first match
         self.index_s = time.process_time() - start
-        self.from_csr = gm.EventBatch.from_csr
         self.variant = "; ".join(segment["index"] for segment in self.matcher.stats()["segments"])
+
+    def load(self, workload: Workload) -> None:
+        workload.add_to(self.matcher)
 
     def params(self) -> Any:
         """What ``index=`` gets."""
@@ -34,12 +37,23 @@ class Auto(Engine):
 
         return {"gem": gm.Gem, "tama": gm.Tama}[self.index](**self.options) if self.options else self.index
 
+    def batch(self, events: Any) -> Any:
+        return events if isinstance(events, dict) else self.from_csr(*events)
+
     def match(self, events: Any) -> Csr:
-        found = self.matcher.match(events if isinstance(events, dict) else self.from_csr(*events))
+        found = self.matcher.match(self.batch(events))
         return found.offsets, found.rows
 
     def bytes(self) -> int | None:
         return int(self.matcher.stats()["bytes"])
+
+
+class Observed(Auto):
+    """Has seen a thousand other events before it chooses an index."""
+
+    def load(self, workload: Workload) -> None:
+        self.matcher.observe(self.batch(workload.events(1000, seed=1)))
+        super().load(workload)
 
 
 class MatchOne(Auto):
@@ -115,6 +129,7 @@ class Scan(Auto):
 
 OURS: dict[str, type[Engine]] = {
     "gpumatch auto": Auto,
+    "gpumatch auto, observed": Observed,
     "gpumatch gem": Gem,
     "gpumatch gem triangles": GemTriangles,
     "gpumatch tama": Tama,
