@@ -115,7 +115,7 @@ def choose(wishes: Wishes, given: Input, likelihood: Array) -> list[Choice]:
     if wishes.index is not None:
         estimate = dict(singles)[wishes.index.kind]
         return [Choice(wishes.index, "as asked", estimate, _without(singles, wishes.index.kind), everything)]
-    split = _split(costs, everything, wishes.memory_limit)
+    split = _split(costs, singles, everything, wishes.memory_limit)
     if split is not None:
         return split
     params, reason = _postings(costs, everything, wishes.memory_limit)
@@ -150,7 +150,9 @@ def _without(singles: list[tuple[str, float]], kind: str) -> tuple[tuple[str, fl
     return tuple(pair for pair in singles if pair[0] != kind)
 
 
-def _split(costs: Costs, everything: Array, memory_limit: int | None) -> list[Choice] | None:
+def _split(
+    costs: Costs, singles: list[tuple[str, float]], everything: Array, memory_limit: int | None
+) -> list[Choice] | None:
     """Bitsets for clauses that one predicate does not find cheaply, postings for the others; None if that loses."""
     dense = costs.dense(everything)
     if len(dense) <= _FEW:
@@ -167,7 +169,6 @@ def _split(costs: Costs, everything: Array, memory_limit: int | None) -> list[Ch
     cost = [costs.of(gem, dense), costs.of(params, rest) if len(rest) else 0.0]
     if sum(cost) * _WORTH > costs.of(PstBloom(), everything):
         return None
-    singles = _singles(costs, everything)
     reason = f"auto: {len(dense)} clauses have wide predicates on {costs.dimensions(dense)} common dimensions"
     choices = [Choice(gem, reason, round(cost[0] / 1000, 1), _without(singles, "gem"), dense)]
     if len(rest):

@@ -7,16 +7,16 @@ from gpumatch.kernels.predicates import KIND, SET, WIDTH
 
 
 @driver
-def chances(clause_ptr, likelihood, present, out):
+def chances(clause_ptr, likelihood, out):
     """Per clause how likely its one, two and three rarest predicates hold together; and the sum over all of them.
 
-    ``present``: how likely an attribute is there at all. ``out`` is four rows of one number per clause.
+    ``out`` is four rows of one number per clause.
     """
     for c in range(clause_ptr.size - 1):
         one = two = three = 1.0
         total = 0.0
         for i in range(clause_ptr[c], clause_ptr[c + 1]):
-            chance = present * likelihood[i]
+            chance = likelihood[i]
             total += chance
             if chance < one:
                 one, two, three = chance, one, two
@@ -31,10 +31,10 @@ def chances(clause_ptr, likelihood, present, out):
 
 
 @driver
-def survival(clauses, clause_ptr, predicate, likelihood, present, dim_of, out):
+def survival(clauses, clause_ptr, predicate, likelihood, dim_of, out):
     """How likely each of these clauses survives the bitsets of dimensions."""
     for i in range(clauses.size):
         out[i] = 1.0
         for p in range(clause_ptr[clauses[i]], clause_ptr[clauses[i] + 1]):
             if predicate[WIDTH * p + KIND] <= SET and dim_of[predicate[WIDTH * p]] >= 0:
-                out[i] *= present * likelihood[p]
+                out[i] *= likelihood[p]

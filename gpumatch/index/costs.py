@@ -24,7 +24,38 @@ _PAIR, _LOOKUP = 75.0, 60.0  # two attributes of an event that are looked up tog
 _CALL = 500.0  # a batch's part for one event, whatever the index holds
 _STOPS = 0.2  # share of verification that is left where an event stops at the first match for a destination
 _POSTING, _BLOCKS = 12, 3  # bytes of a posting, and how many blocks a range is cut into
+_SAMPLE = 1 << 15  # clauses by which the others are judged
 _ENTRIES = 30  # values of an event, where none was observed and there are more attributes
+
+
+def _sample(clauses: Array) -> Array:
+    """Enough of the clauses to stand for all."""
+    return clauses[:: max(1, len(clauses) // _SAMPLE)]
+
+
+def _values_of_an_event(given: Input, used: Array) -> float:
+    """How many values an event has that predicates test: as observed, or what is usual."""
+    events = sum(map(len, given.sample))
+    if events == 0:
+        return float(min(np.count_nonzero(used), _ENTRIES))
+    encoders = [EventEncoder(given.book, given.attributes, used > 0, batch) for batch in given.sample]
+    coded = (encoder.encode(0, len(batch)) for encoder, batch in zip(encoders, given.sample, strict=True))
+    return sum(np.count_nonzero(used[part.attribute]) for part in coded) / events
+
+
+def _presence(used: Array, entries: float) -> Array:
+    """How likely each attribute is there, if events have so many values: in proportion to how often it is tested."""
+    present = np.zeros(len(used))
+    left = np.flatnonzero(used)
+    while len(left):
+        share = (entries - present.sum()) * used[left] / used[left].sum()
+        full = share >= 1
+        if not full.any():
+            present[left] = share
+            break
+        present[left[full]] = 1.0
+        left = left[~full]
+    return present
 
 
 class Costs:
@@ -32,74 +63,69 @@ class Costs:
 
     def __init__(self, given: Input, likelihood: Array, destinations: int) -> None:
         """``destinations``: how many there are, 0 if subscriptions themselves are asked for."""
-        self._given, self._likelihood = given, likelihood
+        self._given = given
         self._verify = _VERIFY * (_STOPS if destinations else 1.0)
-        self._entries, self._present = self._values_of_an_event()
+        attribute = given.table.columns()[0]
+        used = np.bincount(attribute, minlength=len(given.attributes))
+        self._entries = _values_of_an_event(given, used)
+        present = np.ones(len(used)) if given.sample else _presence(used, self._entries)
+        self._likelihood = likelihood * present[attribute]
+        self._present = float(present[attribute].mean()) if len(attribute) else 1.0
         self._chance = np.empty((4, len(given.table.clause_row)))
-        kernels.chances(given.table.clause_ptr, likelihood, self._present, self._chance)
-
-    def _values_of_an_event(self) -> tuple[float, float]:
-        """How many there are, and how likely an attribute is there beyond what likelihoods know of it."""
-        given = self._given
-        used = np.zeros(len(given.attributes), np.bool_)
-        used[given.table.columns()[0]] = True
-        events, attributes = sum(map(len, given.sample)), int(np.count_nonzero(used))
-        if events == 0:
-            return float(min(attributes, _ENTRIES)), min(attributes, _ENTRIES) / max(attributes, 1)
-        encoders = (EventEncoder(given.book, given.attributes, used, batch) for batch in given.sample)
-        coded = (encoder.encode(0, len(batch)) for encoder, batch in zip(encoders, given.sample, strict=True))
-        return sum(np.count_nonzero(used[part.attribute]) for part in coded) / events, 1.0
+        kernels.chances(given.table.clause_ptr, self._likelihood, self._chance)
 
     def of(self, params: IndexParams, clauses: Array) -> float:
         """Nanoseconds per event."""
-        one, two, three, hits = self._chance[:, clauses]
-        base = _CALL + self._entries * _LOOKUP
-        if isinstance(params, Gem):
-            return self._bitsets(clauses)
-        if isinstance(params, Tama):
-            return base + _COUNT * float(hits.sum())
+        some, base = _sample(clauses), _CALL + self._entries * _LOOKUP
         if isinstance(params, PstHash) and params.access == 2:
-            pairs = self._entries * (self._entries - 1) / 2 * _PAIR
-            return base + pairs + float((two * _HEAD + three * self._verify).sum())
+            base += self._entries * (self._entries - 1) / 2 * _PAIR
+        return base + self._each(params, some) * len(clauses) / max(len(some), 1)
+
+    def _each(self, params: IndexParams, clauses: Array) -> float:
+        """Nanoseconds for all of these clauses, besides what an event costs in any case."""
+        if isinstance(params, Gem):
+            return float(self._bitsets(Dims(self._given, clauses), clauses).sum())
+        one, two, three, hits = self._chance[:, clauses]
+        if isinstance(params, Tama):
+            return _COUNT * float(hits.sum())
+        if isinstance(params, PstHash) and params.access == 2:
+            return float((two * _HEAD + three * self._verify).sum())
         if isinstance(params, Ladder):
-            return base + float((one * _TEST + two * self._verify).sum())
-        met = self._present if isinstance(params, Scan) else one
-        return base + float(
-            (met * _FILTER + one * _HEAD * isinstance(params, Scan) + two * _HEAD + three * self._verify).sum()
-        )
+            return float((one * _TEST + two * self._verify).sum())
+        scanned = isinstance(params, Scan) * (self._present * _FILTER + one * _HEAD)
+        return float((scanned + self._postings(clauses)).sum())
 
-    def _bitsets(self, clauses: Array) -> float:
-        dims, left = self._survival(clauses)
-        words = len(clauses) / 64 * max(len(dims.dims), 4) * (2 if dims.many else 1)
-        each = _DENSE if dims.many else _SURVIVOR
-        return _CALL + self._entries * _LOOKUP + words * _WORD + float(left.sum()) * each
+    def _postings(self, clauses: Array) -> Array:
+        """Nanoseconds of each clause that hangs on its rarest predicate."""
+        one, two, three = self._chance[:3, clauses]
+        each: Array = one * _FILTER + two * _HEAD + three * self._verify
+        return each
 
-    def _survival(self, clauses: Array) -> tuple[Dims, Array]:
-        """The dimensions that Gem would index, and how likely each clause survives their bitsets."""
-        table = self._given.table
-        dims, left = Dims(self._given, clauses), np.empty(len(clauses))
-        kernels.survival(clauses, table.clause_ptr, table.predicate, self._likelihood, self._present, dims.dim_of, left)
-        return dims, left
+    def _bitsets(self, dims: Dims, clauses: Array) -> Array:
+        """Nanoseconds of each clause in bitsets over these dimensions."""
+        table, left = self._given.table, np.empty(len(clauses))
+        kernels.survival(clauses, table.clause_ptr, table.predicate, self._likelihood, dims.dim_of, left)
+        words = max(len(dims.dims), 4) * (2 if dims.many else 1) / 64
+        each: Array = words * _WORD + left * (_DENSE if dims.many else _SURVIVOR)
+        return each
 
     def dense(self, clauses: Array) -> Array:
         """Those of the clauses that bitsets find cheaper than postings do."""
-        one, two, three, _ = self._chance[:, clauses]
-        alone = one * _FILTER + two * _HEAD + three * self._verify
-        found: Array = clauses[alone > 4 * _WORD / 64]
+        postings = self._postings(clauses)
+        wide = postings > 4 * _WORD / 64
+        found, postings = clauses[wide], postings[wide]
         if len(found) == 0:
             return found
-        dims, left = self._survival(found)
-        each = max(len(dims.dims), 4) * _WORD / 64 + left * (_DENSE if dims.many else _SURVIVOR)
-        kept: Array = found[each < alone[np.searchsorted(clauses, found)]]
+        kept: Array = found[self._bitsets(Dims(self._given, _sample(found)), found) < postings]
         return kept
 
     def dimensions(self, clauses: Array) -> int:
         """How many dimensions Gem would index."""
-        return len(self._survival(clauses)[0].dims)
+        return len(Dims(self._given, _sample(clauses)).dims)
 
     def bytes_of(self, params: IndexParams, clauses: Array) -> int:
         """Bytes of the index itself, besides the table of predicates that all have."""
         if isinstance(params, Gem):
-            return bytes_of_bitsets(params.cells, Dims(self._given, clauses), len(clauses))
+            return bytes_of_bitsets(params.cells, Dims(self._given, _sample(clauses)), len(clauses))
         postings: int = {"scan": 1, "pstbloom": _BLOCKS}.get(params.kind, 2 * _BLOCKS)
         return len(clauses) * _POSTING * postings
