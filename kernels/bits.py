@@ -26,6 +26,18 @@ def trailing_zeros(typingctx: Any, word: Any) -> Any:
 
 
 @intrinsic
+def ones(typingctx: Any, word: Any) -> Any:
+    """How many bits of a uint64 are set."""
+    if word != types.uint64:
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of ``array[index]``, which is read soon."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumatch.kernels.bits import prefetch, trailing_zeros
+from gpumatch.kernels.bits import ones, prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
 from gpumatch.kernels.rows import grow, sort_unique
@@ -23,10 +23,10 @@ LANES = 4  # lanes of 15 bits and a guard per word
 TOPS = np.uint64(0x8000_8000_8000_8000)
 ONES = np.uint64(0x0001_0001_0001_0001)
 ABSENT, OPEN = 0x7FFE, 0x7FFF  # lanes of an attribute that the event lacks, and the end of unconstrained bounds
-LOOSE = np.int32(-0x8000_0000)  # mark beside a candidate: its predicates must be tested
 CLAUSE = np.int32(0x7FFF_FFFF)
 TOP = np.uint64(0x8000_0000_0000_0000)
-U0, U1, U6, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
+AT_ONCE = 7  # bits of a word that are listed without a branch
+U0, U1, U6, U31, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(31), np.uint64(63)
 
 
 @scalar
@@ -193,16 +193,7 @@ def set_bits(first, last, clause_ptr, predicates, dims, cells, bits, cover, summ
                             cover[w] ^= cover[w - WORDS]
                 summary[k] = words_left(bits[WORDS * k : WORDS * (k + 1)])
                 for w in range(WORDS * k, WORDS * (k + 1)):
-                    count[k - tile] += ones(bits[w])
-
-
-@scalar
-def ones(word):
-    """How many bits are set."""
-    word = word - ((word >> U1) & np.uint64(0x5555_5555_5555_5555))
-    word = (word & np.uint64(0x3333_3333_3333_3333)) + ((word >> np.uint64(2)) & np.uint64(0x3333_3333_3333_3333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F_0F0F_0F0F_0F0F)
-    return np.int64((word * np.uint64(0x0101_0101_0101_0101)) >> np.uint64(56))
+                    count[k - tile] += np.int64(ones(bits[w]))
 
 
 @scalar
@@ -302,9 +293,9 @@ def check_listed(found, n, last, lanes, e, bounds, loose):
     for i in range(n, last):
         c = np.uint64(found[i])
         within, inside = check(c, lanes, e, bounds)
-        undecided = (inside != TOPS) | ((loose[c >> U6] >> (c & U63)) & U1 != 0)
-        found[n] = found[i] | (LOOSE if undecided else np.int32(0))
-        n += U1 if within == TOPS else U0
+        undecided = np.uint64(inside != TOPS) | ((loose[c >> U6] >> (c & U63)) & U1)
+        found[n] = found[i] | np.int32(undecided << U31)
+        n += np.uint64(within == TOPS)
     return n
 
 
@@ -387,33 +378,50 @@ def match_dense(events, dims, cells, lanes_of, index, cover, shift, first, expec
     tiles = loose.size // WORDS
     places, lanes = locate_all(events, dims, cells, lanes_of, count)
     state = new_state(verify, targets)
-    both, sure, unsure = np.empty(WORDS, np.uint64), np.empty(WORDS, np.uint64), np.empty(WORDS, np.uint64)
-    pending = np.empty(TILE + 1, np.int32)
+    both, before = np.empty(WORDS, np.uint64), np.empty(WORDS, np.uint64)
+    unsure, behind = np.empty(TILE + 1, np.int32), np.empty(TILE + 1, np.int32)
+    room = tiles * TILE + AT_ONCE
     offsets = np.zeros(n_events + 1, np.int64)
-    out = np.empty(tiles * TILE + 1 + np.int64(1.25 * n_events * expected), np.int32)
+    out = np.empty(room + np.int64(1.25 * n_events * expected), np.int32)
     n = np.int64(0)
     for e in range(n_events):
-        while out.size - n <= tiles * TILE:
+        while out.size - n < room:
             out = grow(out)
-        last = np.uint64(n)
-        for t in range(tiles):
-            base = np.uint64(t * stride)
-            combine(bits, base, places, e, both)
-            combine_more(bits, base, places, e, both)
-            combine(covers, base, places, e, sure)
-            combine_more(covers, base, places, e, sure)
-            for w in range(WORDS):
-                unsure[w] = both[w] & ~(sure[w] & ~loose[t * WORDS + w])
-            k = check_unsure(np.int32(t * TILE), both, unsure, lanes, e, bounds, loose, pending)
-            if k > 0:
-                test_pending(events, e, pending, k, first, clauses, verify, state, both)
-            last = list_all(np.int32(t * TILE + max(shift, 0)), both, out, last)
+        last, k = np.uint64(n), U0
+        for t in range(tiles + 1):
+            waiting, k = k, U0
+            if t < tiles:
+                k = sift(t, e, stride, bits, covers, places, both, bounds, loose, lanes.shape[1], unsure)
+            if t > 0:  # bounds of the tile before have been asked for, and arrived while this one was sifted
+                left = check_unsure(before, behind, waiting, lanes, e, bounds, loose)
+                if left > 0:
+                    test_pending(events, e, behind, left, first, clauses, verify, state, before)
+                last = list_all(np.int32((t - 1) * TILE + max(shift, 0)), before, out, last)
+            both, before = before, both
+            unsure, behind = behind, unsure
         stop = np.int64(last)
         if shift < 0:
             stop = rows_of(e, out, n, stop, first, clauses[0], targets[1], state[3])
         n = finish(events, e, out, n, stop, targets[2], state)
         offsets[e + 1] = n
     return offsets, out[:n]
+
+
+@scalar
+def sift(t, e, stride, bits, covers, places, both, bounds, loose, width, unsure):
+    """What touches all cells of an event in a tile, into ``both``; and a list of what does not cover them all.
+
+    ``width``: words of lanes. Returns the length of the list.
+    """
+    base = np.uint64(t * stride)
+    sure = np.empty(WORDS, np.uint64)
+    combine(bits, base, places, e, both)
+    combine_more(bits, base, places, e, both)
+    combine(covers, base, places, e, sure)
+    combine_more(covers, base, places, e, sure)
+    for w in range(WORDS):
+        sure[w] = both[w] & ~(sure[w] & ~loose[t * WORDS + w])
+    return list_candidates(np.int32(t * TILE), sure, bounds, np.uint64(2 * width), unsure, U0)
 
 
 @scalar
@@ -441,34 +449,39 @@ def rows_of(e, out, start, stop, first, clause_row, once, had):
 
 
 @scalar
-def check_unsure(first, both, unsure, lanes, e, bounds, loose, pending):
-    """Take out of ``both`` what fails its bounds, and to ``pending`` what they do not decide; returns how many."""
-    last = list_candidates(first, unsure, bounds, np.uint64(2 * lanes.shape[1]), pending, U0)
+def check_unsure(both, unsure, k, lanes, e, bounds, loose):
+    """Take out of ``both`` what fails its bounds, and keep of ``unsure[:k]`` what they do not decide; returns how much.
+
+    Arithmetic in the place of branches, of which half would be guessed wrong.
+    """
     n = U0
-    for i in range(last):
-        c = np.uint64(pending[i])
+    for i in range(k):
+        c = np.uint64(unsure[i])
         within, inside = check(c, lanes, e, bounds)
-        decided = (inside == TOPS) & ((loose[c >> U6] >> (c & U63)) & U1 == 0)
-        both[(c >> U6) % np.uint64(WORDS)] ^= (U0 if (within == TOPS) & decided else U1) << (c & U63)
-        pending[n] = pending[i]
-        n += U1 if (within == TOPS) & (not decided) else U0
+        holds, decided = np.uint64(within == TOPS), np.uint64(inside == TOPS)
+        decided &= ~(loose[c >> U6] >> (c & U63)) & U1
+        both[(c >> U6) & np.uint64(WORDS - 1)] ^= (U1 ^ (holds & decided)) << (c & U63)
+        unsure[n] = unsure[i]
+        n += holds & (decided ^ U1)
     return n
 
 
 @scalar
 def list_all(first, words, out, n):
-    """Append the numbers of all bits; six of a word without asking whether there are so many, which costs less."""
+    """Append the numbers of all bits. Up to seven of a word are written without asking whether there are so many."""
     for w in range(WORDS):
         word = words[w]
         clause = first + np.int32(w << 6)
-        for _ in range(6):
-            out[n] = clause + np.int32(trailing_zeros(word | TOP))
-            n += U1 if word != 0 else U0
+        end = n + ones(word)
+        for i in range(AT_ONCE):
+            out[n + np.uint64(i)] = clause + np.int32(trailing_zeros(word | TOP))
             word &= word - U1
-        while word != 0:
+        n += np.uint64(AT_ONCE)
+        while n < end:
             out[n] = clause + np.int32(trailing_zeros(word))
             word &= word - U1
             n += U1
+        n = end
     return n
 
 
