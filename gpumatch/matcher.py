@@ -22,7 +22,7 @@ from gpumatch.events import EventBatch
 from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, params_from
-from gpumatch.longform import LONG_FORM, predicate_block
+from gpumatch.longform import predicate_block
 from gpumatch.planner import Plan, Wishes, checked_limit, requested_index
 from gpumatch.predicates import Array, Attributes
 from gpumatch.ranges import range_block
@@ -30,7 +30,7 @@ from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.segments import Segment, Source, join_sources, segment_from
 from gpumatch.snapshot import Snapshot, match_batch, match_shared, match_slices
-from gpumatch.sources import Rejected, expression_block, id_array, id_problem
+from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, id_array, id_problem
 
 OnError = Literal["raise", "collect"]
 _SAMPLE = 4096  # observed events that are kept, the newest
@@ -91,7 +91,7 @@ class Matcher:
         self, table: Any, id: str = "id", where: str = "expr", on_error: OnError = "raise", destination: Any = None
     ) -> list[Rejected]:
         """Add expressions from two columns of a table: Arrow, pandas, polars, or the path of a Parquet file."""
-        found = _arrow_table(table, [id, where])
+        found = arrow_table(table, [id, where])
         texts = found[where].to_pylist()
         return self._add_expressions(found[id].to_pylist(), texts, on_error, destination)
 
@@ -114,7 +114,7 @@ class Matcher:
 
         A list of destinations has one for each id, in the order in which ids first occur.
         """
-        names, texts, block, errors = predicate_block(self._attributes, _arrow_table(table, []))
+        names, texts, block, errors = predicate_block(self._attributes, arrow_table(table, []))
         belonging = Destinations.of(destination, len(names))
         return self._add_block(Source(id_array(names), texts, block, belonging), errors, on_error)
 
@@ -123,12 +123,12 @@ class Matcher:
     ) -> list[Rejected]:
         _check_on_error(on_error)
         belonging = Destinations.of(destination, len(ids))
-        bad_ids = _bad_ids(ids, self._id_type())
-        if bad_ids and on_error == "raise":
-            raise next(iter(bad_ids.values()))
-        rejected = [Rejected.of(ids[at], error) for at, error in bad_ids.items()]
-        if bad_ids:
-            good = [at for at in range(len(ids)) if at not in bad_ids]
+        wrong = bad_ids(ids, self._id_type())
+        if wrong and on_error == "raise":
+            raise next(iter(wrong.values()))
+        rejected = [Rejected.of(ids[at], error) for at, error in wrong.items()]
+        if wrong:
+            good = [at for at in range(len(ids)) if at not in wrong]
             ids, expressions = [ids[at] for at in good], [expressions[at] for at in good]
             belonging = None if belonging is None else belonging.filter(np.array(good, np.int64))
         block, errors = expression_block(self._attributes, expressions)
@@ -405,42 +405,3 @@ def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, 
 def _check_on_error(on_error: str) -> None:
     if on_error not in ("raise", "collect"):
         raise SchemaError(f"on_error is 'raise' or 'collect', found {on_error!r}")
-
-
-def _bad_ids(ids: list[Any], held: Any) -> dict[int, IdError]:
-    """The error of each id that is no string or integer, or not of the type of the first good one."""
-    good = [name for name in ids if not id_problem(name, name)]
-    fitting = (name for name in good if held is None or isinstance(name, str) == (held != pa.int64()))
-    first = next(fitting, good[0] if good else None)  # of the type of the ids that are held, if there is one
-    problems = ((at, id_problem(name, name if first is None else first)) for at, name in enumerate(ids))
-    return {at: IdError(problem) for at, problem in problems if problem}
-
-
-def _arrow_table(table: Any, needed: list[str]) -> Any:
-    """An Arrow table from Arrow, pandas, polars or the path of a Parquet file; ``needed`` columns must be there."""
-    if isinstance(table, (str, os.PathLike)):
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(table)
-        except pa.ArrowInvalid as error:
-            raise SchemaError(f"{os.fspath(table)!r} is not a Parquet file: {error}") from None
-    elif isinstance(table, pa.RecordBatch):
-        table = pa.Table.from_batches([table])
-    elif not isinstance(table, pa.Table):
-        if not hasattr(table, "__arrow_c_stream__") and not isinstance(table, Mapping):
-            raise SchemaError(
-                f"expected an Arrow table, pandas or polars DataFrame or the path of a Parquet file, "
-                f"found {type(table).__name__}"
-            )
-        try:
-            table = pa.table(table)
-        except pa.ArrowException as error:
-            raise SchemaError(f"cannot read the table: {error}; a column holds values of one type") from error
-    doubled = [name for name in {*needed, *LONG_FORM} if table.column_names.count(name) > 1]
-    if doubled:
-        raise SchemaError(f"the table has several columns named {doubled[0]!r}; drop or rename all but one")
-    lacking = [name for name in needed if name not in table.column_names]
-    if lacking:
-        raise SchemaError(f"the table has no column {lacking[0]!r}; it has {', '.join(table.column_names)}")
-    return table

@@ -1,17 +1,19 @@
-"""Ids of subscriptions, and blocks of expressions."""
+"""What subscriptions come as: ids, blocks of expressions, and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpumatch.errors import GpumatchError, IdError, ParseError
+from gpumatch.errors import GpumatchError, IdError, ParseError, SchemaError
 from gpumatch.expr import Expr
 from gpumatch.keys import MAX, MIN
+from gpumatch.longform import LONG_FORM
 from gpumatch.predicates import Attributes, Block, BlockBuilder
 from gpumatch.subscriptions import add_group, group_expressions
 
@@ -91,3 +93,42 @@ def expression_block(attributes: Attributes, sources: Sequence[str | Expr]) -> t
     for group in groups:
         add_group(builder, attributes, group, errors)
     return builder.build(len(sources)), dict(sorted(errors.items()))
+
+
+def bad_ids(ids: list[Any], held: Any) -> dict[int, IdError]:
+    """The error of each id that is no string or integer, or not of the type of the first good one."""
+    good = [name for name in ids if not id_problem(name, name)]
+    fitting = (name for name in good if held is None or isinstance(name, str) == (held != pa.int64()))
+    first = next(fitting, good[0] if good else None)  # of the type of the ids that are held, if there is one
+    problems = ((at, id_problem(name, name if first is None else first)) for at, name in enumerate(ids))
+    return {at: IdError(problem) for at, problem in problems if problem}
+
+
+def arrow_table(table: Any, needed: list[str]) -> Any:
+    """An Arrow table from Arrow, pandas, polars or the path of a Parquet file; ``needed`` columns must be there."""
+    if isinstance(table, (str, os.PathLike)):
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(table)
+        except pa.ArrowInvalid as error:
+            raise SchemaError(f"{os.fspath(table)!r} is not a Parquet file: {error}") from None
+    elif isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    elif not isinstance(table, pa.Table):
+        if not hasattr(table, "__arrow_c_stream__") and not isinstance(table, Mapping):
+            raise SchemaError(
+                f"expected an Arrow table, pandas or polars DataFrame or the path of a Parquet file, "
+                f"found {type(table).__name__}"
+            )
+        try:
+            table = pa.table(table)
+        except pa.ArrowException as error:
+            raise SchemaError(f"cannot read the table: {error}; a column holds values of one type") from error
+    doubled = [name for name in {*needed, *LONG_FORM} if table.column_names.count(name) > 1]
+    if doubled:
+        raise SchemaError(f"the table has several columns named {doubled[0]!r}; drop or rename all but one")
+    lacking = [name for name in needed if name not in table.column_names]
+    if lacking:
+        raise SchemaError(f"the table has no column {lacking[0]!r}; it has {', '.join(table.column_names)}")
+    return table

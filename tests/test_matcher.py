@@ -38,9 +38,10 @@ def filled(subscriptions: dict[Any, Any], index: str = "auto") -> gm.Matcher:
 
 
 def face(matcher: gm.Matcher) -> tuple[Any, ...]:
-    """All that a user sees: it must not change when a call fails."""
+    """All that a user sees, but for times: it must not change when a call fails."""
     batch = [{"i": 1, "x": 1.0, "s": "a", "tags": ["a"]}, {"i": 2}, {}]
-    return len(matcher), matcher.ids.tolist(), list(matcher.match(batch)), str(matcher.plan())
+    plan = [(part.subscriptions, part.index, part.reason) for part in matcher.plan().segments]
+    return len(matcher), matcher.ids.tolist(), list(matcher.match(batch)), plan
 
 
 # Adding

@@ -37,7 +37,7 @@ def _values_of_an_event(given: Input, used: Array) -> float:
     """How many values an event has that predicates test: as observed, or what is usual."""
     events = sum(map(len, given.sample))
     if events == 0:
-        return float(min(np.count_nonzero(used), _ENTRIES))
+        return float(min(int(np.count_nonzero(used)), _ENTRIES))
     encoders = [EventEncoder(given.book, given.attributes, used > 0, batch) for batch in given.sample]
     coded = (encoder.encode(0, len(batch)) for encoder, batch in zip(encoders, given.sample, strict=True))
     return sum(np.count_nonzero(used[part.attribute]) for part in coded) / events

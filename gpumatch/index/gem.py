@@ -17,6 +17,7 @@ from gpumatch.errors import SchemaError
 from gpumatch.index import triangle
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_likelihood
 from gpumatch.kernels import gem as kernels
+from gpumatch.kernels import gem_build as building
 from gpumatch.predicates import Array, Attributes
 
 _MOST_DIMS = 32  # bitsets of more dimensions cost more than they exclude
@@ -82,7 +83,7 @@ class Dims:
         counts, table = given.book.counts(), given.table
         used, excluded = np.zeros(len(counts), np.int64), np.zeros(len(counts))
         predicates, multi = table.predicates(), given.attributes.multi
-        self.rate = kernels.tally(clauses, table.clause_ptr, predicates, counts, multi, used, excluded)
+        self.rate = building.tally(clauses, table.clause_ptr, predicates, counts, multi, used, excluded)
         self.many = self.rate * 64 >= 1  # a match in every word of bitsets
         wanted = np.flatnonzero(used * _SHARE >= max(len(clauses), 1))
         if len(wanted) == 0:
@@ -97,7 +98,7 @@ class Dims:
         self.ptr = pointers(((self.counts - 1) >> self.shift) + 1)
         self.lows, self.highs = np.zeros(int(self.ptr[-1]), np.int64), np.zeros(int(self.ptr[-1]), np.int64)
         self.places = (self.dim_of, self.ptr, self.shift)
-        kernels.weigh(clauses, table.clause_ptr, predicates, *self.places, self.lows, self.highs)
+        building.weigh(clauses, table.clause_ptr, predicates, *self.places, self.lows, self.highs)
 
     def quantiles(self, weights: Array, parts: int) -> list[Array]:
         """For each dimension the part that each granule lies in, where parts have about the same weight."""
@@ -116,7 +117,7 @@ def _place(params: Gem, given: Input, clauses: Array) -> Array:
         return given.table.clause_row[clauses]
     low, high = (np.concatenate(dims.quantiles(w, 256)).astype(np.uint8) for w in (dims.lows, dims.highs))
     keys = np.empty(len(clauses), np.int64)
-    kernels.interleave(clauses, given.table.clause_ptr, given.table.predicates(), *dims.places, low, high, keys)
+    building.interleave(clauses, given.table.clause_ptr, given.table.predicates(), *dims.places, low, high, keys)
     return keys
 
 
@@ -142,7 +143,7 @@ def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Array]:
     cover = np.zeros(len(bits) if dims.many else 0, np.uint64)
     summary, count = np.zeros(tiles * int(cell_ptr[-1]), np.uint64), np.zeros(int(cell_ptr[-1]), np.int64)
     predicates = table.predicates()
-    kernels.set_bits(
+    building.set_bits(
         first,
         last,
         table.clause_ptr,
@@ -159,7 +160,7 @@ def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Array]:
     words = -(-len(dims.counts) // kernels.LANES)
     bounds = np.empty(2 * words * (last - first), np.uint64)
     loose = np.zeros(tiles * kernels.WORDS, np.uint64)
-    kernels.pack_bounds(first, last, table.clause_ptr, predicates, dims.dim_of, exact, shift, words, bounds, loose)
+    building.pack_bounds(first, last, table.clause_ptr, predicates, dims.dim_of, exact, shift, words, bounds, loose)
     programs = np.flatnonzero(table.clause_program[first:last] >= 0)
     np.bitwise_or.at(loose, programs >> 6, np.uint64(1) << (programs & 63).astype(np.uint64))
     rows = table.clause_row[first:last]
