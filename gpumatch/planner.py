@@ -184,8 +184,8 @@ class PlannedPart:
     index: IndexParams
     reason: str
     estimate: float
-    measured: float | None = None
-    events: int = 0
+    measured: float | None = field(default=None, compare=False)
+    events: int = field(default=0, compare=False)
     others: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:

@@ -16,6 +16,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch import storage
+from gpumatch.index import KINDS
 
 SCHEMA = {
     "i": "int64",
@@ -102,7 +103,7 @@ def saved(master: Path, tmp_path: Path) -> Path:
 # Round trips
 
 
-@pytest.mark.parametrize("index", ["auto", "scan", "pstbloom"])
+@pytest.mark.parametrize("index", ["auto", *KINDS])
 @pytest.mark.parametrize("mmap", [True, False])
 def test_round_trip(index: str, mmap: bool, tmp_path: Path) -> None:
     before = several(index)
