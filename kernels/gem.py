@@ -13,7 +13,7 @@ import numpy as np
 
 from gpumatch.kernels.bits import ones, prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import clause_holds, program_holds
+from gpumatch.kernels.predicates import satisfies
 from gpumatch.kernels.rows import grow, sort_unique
 
 WORDS = 64  # words per tile and cell
@@ -362,10 +362,9 @@ def holds(events, e, clause, clause_ptr, clause_program, verify, state):
             a = entry_attribute[i]
             row[a] = i if multi[a] else entry_code[i]
     event = (entry_ptr[e + 1], entry_attribute, entry_code)
-    if not clause_holds(clause, row, event, clause_ptr, predicates):
-        return False
-    g = clause_program[clause]
-    return g < 0 or program_holds(g, row, event, predicates, program_ptr, program_item, presence, stack)
+    return satisfies(
+        clause, row, event, clause_ptr, clause_program, predicates, program_ptr, program_item, presence, stack
+    )
 
 
 @scalar

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
+from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, satisfies
 from gpumatch.kernels.rows import grow, sort_unique
 
 ABSENT = 0xFF  # the cell of an attribute that the event lacks: outside every filter
@@ -241,6 +241,30 @@ def ask_for_row(first, predicate):
     prefetch(predicate, WIDTH * first + 16)
 
 
+@scalar
+def verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n):
+    """Append to ``out[:n]`` the rows of those of the heads ``found[:k]`` and of ``rest`` that event ``e`` satisfies."""
+    clause_row, clause_ptr, clause_program = clauses
+    program_ptr, program_item, predicate = programs[0], programs[1], predicates[0]
+    for i in range(min(AHEAD, k)):
+        ask_for_row(clause_ptr[found[i] & CLAUSE], predicate)
+    for i in range(k + rest.size):
+        if i + AHEAD < k:
+            ask_for_row(clause_ptr[found[i + AHEAD] & CLAUSE], predicate)
+        head = found[i] if i < k else np.int64(rest[i - k])
+        c = head & CLAUSE
+        if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
+            continue
+        if head != c or satisfies(
+            c, row, event, clause_ptr, clause_program, predicates, program_ptr, program_item, presence, stack
+        ):
+            out[n] = clause_row[c]
+            n += 1
+            if once:
+                had[clause_row[c]] = e
+    return n
+
+
 @driver
 def match_postings(events, n_rows, once, attributes, directory, postings, rest, clauses, predicates, programs):
     """Rows that events satisfy, as offsets and rows, ascending and each once per event.
@@ -249,8 +273,7 @@ def match_postings(events, n_rows, once, attributes, directory, postings, rest, 
     """
     entry_ptr, entry_attribute, entry_code = events
     multi, presence, cell_shift = attributes
-    clause_row, clause_ptr, clause_program = clauses
-    program_ptr, program_item, depth = programs
+    clause_ptr, depth = clauses[1], programs[2]
     node_ptr, filters, heads = postings
     row = np.full(multi.size, -1, np.int32)
     cell = np.full(multi.size, ABSENT, np.uint8)
@@ -272,28 +295,9 @@ def match_postings(events, n_rows, once, attributes, directory, postings, rest, 
             lasts = grow(lasts)
         runs = reach(events, e, directory, node_ptr, firsts, lasts)
         found, k = collect(runs, firsts, lasts, filters, heads, cell, clause_ptr, found)
-        for i in range(min(AHEAD, k)):
-            ask_for_row(clause_ptr[found[i] & CLAUSE], predicates[0])
         while out.size - n < k + rest.size:
             out = grow(out)
-        last = n
-        for i in range(k + rest.size):
-            if i + AHEAD < k:
-                ask_for_row(clause_ptr[found[i + AHEAD] & CLAUSE], predicates[0])
-            head = found[i] if i < k else np.int64(rest[i - k])
-            c = head & CLAUSE
-            if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
-                continue
-            if head == c:
-                if not clause_holds(c, row, event, clause_ptr, predicates):
-                    continue
-                g = clause_program[c]
-                if g >= 0 and not program_holds(g, row, event, predicates, program_ptr, program_item, presence, stack):
-                    continue
-            out[last] = clause_row[c]
-            last += 1
-            if once:
-                had[clause_row[c]] = e
+        last = verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n)
         for i in range(entry_ptr[e], entry_ptr[e + 1]):
             row[entry_attribute[i]] = -1
             cell[entry_attribute[i]] = ABSENT

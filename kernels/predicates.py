@@ -103,6 +103,15 @@ def program_holds(program, row, event, predicates, program_ptr, program_item, pr
 
 
 @scalar
+def satisfies(c, row, event, clause_ptr, clause_program, predicates, program_ptr, program_item, presence, stack):
+    """All of a clause: its predicates, and its program if it has one."""
+    if not clause_holds(c, row, event, clause_ptr, predicates):
+        return False
+    g = clause_program[c]
+    return g < 0 or program_holds(g, row, event, predicates, program_ptr, program_item, presence, stack)
+
+
+@scalar
 def combine(op, stack, first, arity):
     """The value of an operator over ``stack[first:first+arity]``."""
     if op >= OP_TRUE:

@@ -12,8 +12,8 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.postings import ABSENT, AHEAD, ANYTHING, CLAUSE, COMPLETE, FILTERED, make_filter, passes, spread
-from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
+from gpumatch.kernels.postings import ABSENT, ANYTHING, COMPLETE, FILTERED, make_filter, passes, spread, verify
+from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH
 from gpumatch.kernels.rows import grow, sort_unique
 
 RECORD = 3  # numbers per posting
@@ -220,13 +220,12 @@ def match_pairs(events, n_rows, once, attributes, grids, postings, clauses, pred
     """Rows that events satisfy by clauses in grids; as ``match_postings``."""
     entry_ptr, entry_attribute, entry_code = events
     multi, presence, filter_shift = attributes
-    clause_row, clause_ptr, clause_program = clauses
-    program_ptr, program_item, depth = programs
     row = np.full(multi.size, -1, np.int32)
     cell = np.full(multi.size, ABSENT, np.uint8)
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
-    stack = np.empty(depth + 1, np.uint8)
+    stack = np.empty(programs[2] + 1, np.uint8)
+    rest = np.zeros(0, np.int32)  # clauses outside grids are no concern of theirs
     found = np.empty(1024, np.int64)
     cells = np.empty(1024, np.int64)
     hits = np.empty(grids[1].size + 1, np.int64)
@@ -241,24 +240,7 @@ def match_pairs(events, n_rows, once, attributes, grids, postings, clauses, pred
         found, k = collect(cells, k, grids[3], postings, cell, found)
         while out.size - n < k:
             out = grow(out)
-        last = n
-        for i in range(k):
-            if i + AHEAD < k:
-                prefetch(clause_ptr, found[i + AHEAD] & CLAUSE)
-                prefetch(predicates[0], WIDTH * clause_ptr[found[i + AHEAD // 2] & CLAUSE])
-            c = found[i] & CLAUSE
-            if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
-                continue
-            if found[i] == c:
-                if not clause_holds(c, row, event, clause_ptr, predicates):
-                    continue
-                g = clause_program[c]
-                if g >= 0 and not program_holds(g, row, event, predicates, program_ptr, program_item, presence, stack):
-                    continue
-            out[last] = clause_row[c]
-            last += 1
-            if once:
-                had[clause_row[c]] = e
+        last = verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n)
         for i in range(entry_ptr[e], entry_ptr[e + 1]):
             row[entry_attribute[i]] = -1
             cell[entry_attribute[i]] = ABSENT

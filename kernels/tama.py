@@ -14,7 +14,7 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, WIDTH, clause_holds, program_holds
+from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, WIDTH, satisfies
 from gpumatch.kernels.rows import grow, sort_unique
 
 # Words per attribute in the directory: first node, heights with postings and shift of codes to finest cells, last
@@ -334,10 +334,7 @@ def restore(hits, singles, n, owner, had, counter):
 def holds(c, row, event, clauses, predicates, programs):
     """Does the event satisfy the clause and its program?"""
     program_ptr, program_item, presence, stack = programs
-    if not clause_holds(c, row, event, clauses[1], predicates):
-        return False
-    g = clauses[2][c]
-    return g < 0 or program_holds(g, row, event, predicates, program_ptr, program_item, presence, stack)
+    return satisfies(c, row, event, clauses[1], clauses[2], predicates, program_ptr, program_item, presence, stack)
 
 
 @scalar

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
+from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, SET, WIDTH, satisfies
 from gpumatch.kernels.rows import grow, sort_unique
 
 MISSING = np.int32(-1)  # the code of an attribute that the event lacks, and the low bound of unconstrained clauses
@@ -274,17 +274,6 @@ def candidates(clauses, codes, grid, counts, caches, scratch, found):
     return k
 
 
-@scalar
-def satisfies(c, row, event, clauses, predicates, programs, presence, stack):
-    """All of a clause: what dimensions do not tell, too."""
-    _, clause_ptr, clause_program = clauses
-    program_ptr, program_item, _ = programs
-    g = clause_program[c]
-    return clause_holds(c, row, event, clause_ptr, predicates) and (
-        g < 0 or program_holds(g, row, event, predicates, program_ptr, program_item, presence, stack)
-    )
-
-
 @driver
 def match_triangles(events, n_rows, once, span, attributes, dims, index, clauses, predicates, programs):
     """Rows that events satisfy, as offsets and rows, ascending and each once per event.
@@ -294,7 +283,8 @@ def match_triangles(events, n_rows, once, span, attributes, dims, index, clauses
     entry_ptr, entry_attribute, entry_code = events
     multi, presence = attributes
     grid, counts, caches, decided = index
-    clause_row = clauses[0]
+    clause_row, clause_ptr, clause_program = clauses
+    program_ptr, program_item = programs[0], programs[1]
     first, count = span[0], span[1] - span[0]
     row, codes = np.full(multi.size, MISSING, np.int32), np.empty(dims.size, np.int32)
     numbers, sets = np.empty((3, dims.size), np.int64), np.empty((2, (count + 63) >> 6), np.uint64)
@@ -320,7 +310,9 @@ def match_triangles(events, n_rows, once, span, attributes, dims, index, clauses
             c = first + np.int64(found[i])
             if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
                 continue
-            if decided[found[i]] or satisfies(c, row, event, clauses, predicates, programs, presence, stack):
+            if decided[found[i]] or satisfies(
+                c, row, event, clause_ptr, clause_program, predicates, program_ptr, program_item, presence, stack
+            ):
                 out[last] = clause_row[c]
                 last += 1
                 if once:
