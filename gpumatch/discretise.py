@@ -195,10 +195,13 @@ def decode_range(code: bytes) -> Cells:
 
 
 def encode_value(cells: Sequence[int], first: int = 0) -> bytes:
-    """The compact code of a value's cells from level ``first`` on: that level, its cell, a bit for each further one."""
+    """The compact code of a value's cells from level ``first`` on: that level, its cell, a bit for each further one.
+
+    The cell takes the paper's 32 bits, or as many as its level has.
+    """
     bits = _Bits()
     bits.write(first, 8)
-    bits.write(cells[0], 32)
+    bits.write(cells[0], max(first, 32))
     for cell in cells[1:]:
         bits.write(cell & 1, 1)
     return bits.to_bytes()
@@ -207,7 +210,8 @@ def encode_value(cells: Sequence[int], first: int = 0) -> bytes:
 def decode_value(code: bytes) -> tuple[int, tuple[int, ...]]:
     """The first level and the cells that ``encode_value`` was given."""
     bits = _Bits(code)
-    first, cells = bits.read(8), [bits.read(32)]
+    first = bits.read(8)
+    cells = [bits.read(max(first, 32))]
     while bits.left():
         cells.append(2 * cells[-1] + bits.read(1))
     return first, tuple(cells)

@@ -49,7 +49,8 @@ class Matcher:
     """Subscriptions over a schema's attributes, and what matches events against them.
 
     ``index``: ``"auto"``, a name such as ``"gem"``, or parameters such as ``gm.Gem(cells=32)``. ``device``: ``"auto"``
-    or ``"cpu"``. ``memory_limit``: bytes that ``"auto"`` may spend on the indexes of a segment, besides the predicates.
+    or ``"cpu"``. ``memory_limit``: bytes that ``"auto"`` may spend on the indexes of a segment, besides the predicates;
+    where none is small enough it takes the smallest, and ``plan`` says so.
     Any number of threads may match; those that change subscriptions wait for each other only.
     """
 

@@ -158,3 +158,10 @@ def test_medians_share_a_skewed_line() -> None:
 def test_what_is_no_line(make: Any, message: str) -> None:
     with pytest.raises(gm.SchemaError, match=message):
         make()
+
+
+@pytest.mark.parametrize("first", [31, 32, 33, 40, 45])
+def test_compact_codes_of_values_that_start_at_a_deep_level(first: int) -> None:
+    """Cells of level 33 and deeper do not fit 32 bits."""
+    cells = Line(0.0, 1.0, 45).cells_of(1.0)[first:]
+    assert decode_value(encode_value(cells, first)) == (first, cells)
