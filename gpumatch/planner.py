@@ -6,8 +6,9 @@ codes that they cover. They need not be right, but rank the indexes as measureme
 
 from __future__ import annotations
 
-import threading
+import statistics
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from gpumatch.predicates import Array
 INDEX_NAMES = ("auto", *KINDS)
 _FEW = 64  # clauses up to which building postings by block does not pay
 _WORTH = 1.25  # a second index must make matching faster by this factor
+_CALLS = 256  # that are remembered for what matching costs
 _CELLS = (64, 32, 16)  # cells of Gem, fewer where memory is short
 
 
@@ -32,6 +34,8 @@ def requested_index(index: str | IndexParams) -> IndexParams | None:
         return index
     if not isinstance(index, str) or index not in INDEX_NAMES:
         hint = nearest(index, INDEX_NAMES) if isinstance(index, str) else ""
+        if isinstance(index, type) and issubclass(index, IndexParams):
+            hint = f"; write {index.__name__}(), with parentheses"
         raise SchemaError(
             f"index is one of {', '.join(INDEX_NAMES)} or parameters such as Scan(), found {index!r}{hint}"
         )
@@ -43,7 +47,7 @@ def checked_limit(memory_limit: int | None, index: IndexParams | None) -> int | 
     if memory_limit is None:
         return None
     if isinstance(memory_limit, bool) or not isinstance(memory_limit, int) or memory_limit < 1:
-        raise SchemaError(f"memory_limit is a number of bytes above 0, or None, found {memory_limit!r}")
+        raise SchemaError(f"memory_limit is a whole number of bytes above 0, or None, found {memory_limit!r}")
     if index is not None:
         raise SchemaError(f"memory_limit is for index='auto', found index={index}; leave one of them out")
     return memory_limit
@@ -84,27 +88,31 @@ class Choice:
 
 
 class Usage:
-    """What matching has cost: events, and the seconds of all threads together.
+    """What the latest calls of an index have cost on the threads that made them, without the coding of events.
 
-    The first call compiles or loads machine code, so it is forgotten when there are others.
+    Appending to a deque needs no lock, which a fork could leave locked.
     """
 
     def __init__(self) -> None:
-        self.calls, self.events, self.seconds = 0, 0, 0.0
-        self._lock = threading.Lock()
+        self._calls: deque[tuple[int, float]] = deque(maxlen=_CALLS)
 
     @contextmanager
     def of(self, events: int) -> Iterator[None]:
         """Count the time that the block takes for so many events."""
         start = time.perf_counter()
         yield
-        spent = time.perf_counter() - start
-        with self._lock:
-            if self.calls == 1:
-                self.events, self.seconds = 0, 0.0
-            self.calls += 1
-            self.events += events
-            self.seconds += spent
+        self._calls.append((events, time.perf_counter() - start))
+
+    @property
+    def events(self) -> int:
+        """Of the calls that count."""
+        return sum(events for events, _ in list(self._calls))
+
+    @property
+    def measured(self) -> float | None:
+        """Microseconds per event: the median of the calls, since the first ones also compile or load machine code."""
+        calls = [seconds / events for events, seconds in list(self._calls) if events]
+        return 1e6 * statistics.median(calls) if calls else None
 
 
 def choose(wishes: Wishes, given: Input, likelihood: Array) -> list[Choice]:
@@ -135,6 +143,15 @@ def _postings(costs: Costs, clauses: Array, memory_limit: int | None) -> tuple[I
     return Scan(), f"no other index of {count} clauses fits the memory limit"
 
 
+def _pair(
+    costs: Costs, gem: Gem, dense: Array, rest: Array, memory_limit: int | None
+) -> tuple[Gem, IndexParams, str] | None:
+    """Bitsets for some clauses and the best of postings for the others, with the reason; None if they do not fit."""
+    left = None if memory_limit is None else memory_limit - costs.bytes_of(gem, dense)
+    params, why = _postings(costs, rest, left)
+    return (gem, params, why) if _fits(costs, params, rest, left) else None
+
+
 def _fits(costs: Costs, params: IndexParams, clauses: Array, memory_limit: int | None) -> bool:
     return memory_limit is None or costs.bytes_of(params, clauses) <= memory_limit
 
@@ -161,19 +178,21 @@ def _split(
     few = len(rest) * 64 <= len(everything)  # so few that their own index costs more than it saves
     if few:
         dense, rest = everything, rest[:0]
-    gem = next((Gem(cells) for cells in _CELLS if _fits(costs, Gem(cells), dense, memory_limit)), None)
-    if gem is None:
+    fitting = (_pair(costs, Gem(cells), dense, rest, memory_limit) for cells in _CELLS)
+    found = next((pair for pair in fitting if pair is not None), None)
+    if found is None:
         return None
-    left = None if memory_limit is None else memory_limit - costs.bytes_of(gem, dense)
-    params, why = _postings(costs, rest, left)
+    gem, params, why = found
     cost = [costs.of(gem, dense), costs.of(params, rest) if len(rest) else 0.0]
     if sum(cost) * _WORTH > costs.of(PstBloom(), everything):
         return None
     reason = f"auto: {len(dense)} clauses have wide predicates on {costs.dimensions(dense)} common dimensions"
-    choices = [Choice(gem, reason, round(cost[0] / 1000, 1), _without(singles, "gem"), dense)]
-    if len(rest):
-        choices.append(Choice(params, f"auto: of the others {why}", round(cost[1] / 1000, 1), (), rest))
-    return choices
+    if not len(rest):
+        return [Choice(gem, reason, round(cost[0] / 1000, 1), _without(singles, "gem"), dense)]
+    return [
+        Choice(gem, reason, round(cost[0] / 1000, 1), (), dense),
+        Choice(params, f"auto: of the others {why}", round(cost[1] / 1000, 1), tuple(singles), rest),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +214,8 @@ class PlannedPart:
             line += f", measured {self.measured:,.1f} over {self.events:,} events"
         lines.append(line)
         if self.others:
-            lines.append("  for all of them " + ", ".join(f"{name} {cost:,g}" for name, cost in self.others))
+            others = ", ".join(f"{name} {cost:,g}" for name, cost in self.others)
+            lines.append(f"  the whole segment in another index, estimated: {others}")
         return "\n".join(lines)
 
 

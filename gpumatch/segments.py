@@ -60,9 +60,8 @@ class Part:
     def planned(self, subscriptions: int) -> PlannedPart:
         """What ``plan`` tells of so many live subscriptions."""
         choice, usage = self.choice, self.usage
-        measured = usage.seconds / usage.events * 1e6 if usage.events else None
-        params, reason = choice.params, choice.reason
-        return PlannedPart(subscriptions, params, reason, choice.estimate, measured, usage.events, choice.others)
+        params, reason, estimate = choice.params, choice.reason, choice.estimate
+        return PlannedPart(subscriptions, params, reason, estimate, usage.measured, usage.events, choice.others)
 
 
 @dataclass(frozen=True)

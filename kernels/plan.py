@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumatch.kernels.compile import driver
-from gpumatch.kernels.predicates import KIND, SET, WIDTH
+from gpumatch.kernels.predicates import KIND, RANGE, SET, WIDTH
 
 
 @driver
@@ -31,10 +31,14 @@ def chances(clause_ptr, likelihood, out):
 
 
 @driver
-def survival(clauses, clause_ptr, predicate, likelihood, dim_of, out):
-    """How likely each of these clauses survives the bitsets of dimensions."""
+def survival(clauses, clause_ptr, clause_program, predicate, likelihood, dim_of, left, loose):
+    """How likely each of these clauses survives the bitsets of dimensions, and whether bounds do not tell all of it."""
     for i in range(clauses.size):
-        out[i] = 1.0
-        for p in range(clause_ptr[clauses[i]], clause_ptr[clauses[i] + 1]):
-            if predicate[WIDTH * p + KIND] <= SET and dim_of[predicate[WIDTH * p]] >= 0:
-                out[i] *= likelihood[p]
+        c = clauses[i]
+        left[i] = 1.0
+        loose[i] = clause_program[c] >= 0
+        for p in range(clause_ptr[c], clause_ptr[c + 1]):
+            kind, d = predicate[WIDTH * p + KIND], dim_of[predicate[WIDTH * p]]
+            loose[i] |= kind != RANGE or d < 0
+            if kind <= SET and d >= 0:
+                left[i] *= likelihood[p]

@@ -213,7 +213,7 @@ def reach(events, e, directory, node_ptr, firsts, lasts):
 
 
 @scalar
-def collect(runs, firsts, lasts, filters, heads, cell, clause_ptr, found):
+def collect(runs, firsts, lasts, filters, heads, cell, found):
     """Heads of the postings in these runs whose filters the event passes: the buffer, and their number."""
     k = 0
     for r in range(runs):
@@ -228,9 +228,7 @@ def collect(runs, firsts, lasts, filters, heads, cell, clause_ptr, found):
             prefetch(heads, found[i + AHEAD])
         head = heads[found[i]]
         found[kept] = np.int64(head & BELOW)
-        if passes(np.uint32(head >> U32), cell):
-            prefetch(clause_ptr, found[kept] & CLAUSE)
-            kept += 1
+        kept += passes(np.uint32(head >> U32), cell)
     return found, kept
 
 
@@ -246,9 +244,13 @@ def verify(e, once, had, found, k, rest, row, event, clauses, predicates, progra
     """Append to ``out[:n]`` the rows of those of the heads ``found[:k]`` and of ``rest`` that event ``e`` satisfies."""
     clause_row, clause_ptr, clause_program = clauses
     program_ptr, program_item, predicate = programs[0], programs[1], predicates[0]
+    for i in range(min(2 * AHEAD, k)):
+        prefetch(clause_ptr, found[i] & CLAUSE)
     for i in range(min(AHEAD, k)):
         ask_for_row(clause_ptr[found[i] & CLAUSE], predicate)
     for i in range(k + rest.size):
+        if i + 2 * AHEAD < k:
+            prefetch(clause_ptr, found[i + 2 * AHEAD] & CLAUSE)
         if i + AHEAD < k:
             ask_for_row(clause_ptr[found[i + AHEAD] & CLAUSE], predicate)
         head = found[i] if i < k else np.int64(rest[i - k])
@@ -273,7 +275,7 @@ def match_postings(events, n_rows, once, attributes, directory, postings, rest, 
     """
     entry_ptr, entry_attribute, entry_code = events
     multi, presence, cell_shift = attributes
-    clause_ptr, depth = clauses[1], programs[2]
+    depth = programs[2]
     node_ptr, filters, heads = postings
     row = np.full(multi.size, -1, np.int32)
     cell = np.full(multi.size, ABSENT, np.uint8)
@@ -294,7 +296,7 @@ def match_postings(events, n_rows, once, attributes, directory, postings, rest, 
             firsts = grow(firsts)
             lasts = grow(lasts)
         runs = reach(events, e, directory, node_ptr, firsts, lasts)
-        found, k = collect(runs, firsts, lasts, filters, heads, cell, clause_ptr, found)
+        found, k = collect(runs, firsts, lasts, filters, heads, cell, found)
         while out.size - n < k + rest.size:
             out = grow(out)
         last = verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n)

@@ -37,7 +37,7 @@ def test_a_plan_as_text() -> None:
     assert lines[0] == "device cpu (as asked)"
     assert lines[1] == "299 subscriptions: PstBloom() (auto: 300 clauses, found by their most selective predicate)"
     assert re.fullmatch(r"  estimated [\d.]+ µs per event, measured [\d.,]+ over 1 events", lines[2])
-    assert re.fullmatch(r"  for all of them (\w+ [\d.,]+(, )?){5}", lines[3])
+    assert re.fullmatch(r"  the whole segment in another index, estimated: (\w+ [\d.,]+(, )?){5}", lines[3])
     assert lines[4] == "1 subscriptions: Scan() (auto: 1 clauses are tested faster than looked up)"
     assert re.fullmatch(r"  estimated [\d.]+ µs per event", lines[5])
     assert "auto: this version matches on the CPU only" in str(gm.Matcher(SCHEMA).plan())
@@ -71,6 +71,11 @@ def test_no_clauses_at_all() -> None:
 def test_an_index_that_is_not_there(index: Any) -> None:
     with pytest.raises(gm.SchemaError, match=r"index is one of auto, scan, pstbloom, .* or parameters such as"):
         gm.Matcher(SCHEMA, index=index)
+
+
+def test_a_class_is_no_index() -> None:
+    with pytest.raises(gm.SchemaError, match=r"; write Gem\(\), with parentheses"):
+        gm.Matcher(SCHEMA, index=gm.Gem)  # type: ignore[arg-type]
 
 
 def test_a_misspelled_index_gets_a_hint() -> None:
@@ -174,9 +179,20 @@ def test_a_memory_limit(limit: int, expected: int | None, tmp_path: Any) -> None
     assert [again.index for again in loaded.plan().segments] == [part.index]
 
 
+@pytest.mark.parametrize("limit", [500_000, 400_000, 300_000])
+def test_a_memory_limit_for_several_indexes(limit: int) -> None:
+    """All parts together keep to it."""
+    matcher = gm.Matcher(dict.fromkeys(["x", "y", "z", "n"], "float64"), memory_limit=limit)
+    ranges(matcher, np.arange(6000), ["x", "y", "z"], 0.6, 0)
+    ranges(matcher, np.arange(10_000, 14_000), ["n"], 0.0001, 1)
+    matcher.compact()
+    parts = matcher.stats()["segments"][0]["parts"]
+    assert sum(part["bytes"] for part in parts) <= limit
+
+
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "1 GB", True])
 def test_a_memory_limit_that_is_none(limit: Any) -> None:
-    with pytest.raises(gm.SchemaError, match="memory_limit is a number of bytes above 0, or None, found"):
+    with pytest.raises(gm.SchemaError, match="memory_limit is a whole number of bytes above 0, or None, found"):
         gm.Matcher(SCHEMA, memory_limit=limit)
 
 
@@ -189,11 +205,12 @@ def test_what_was_measured_is_told() -> None:
     matcher = gm.Matcher(SCHEMA)
     matcher.add({k: f"i = {k}" for k in range(300)})
     assert matcher.plan().segments[0].measured is None
+    matcher.match([])
+    assert matcher.plan().segments[0].measured is None
     matcher.match({"i": np.arange(10)})
-    assert matcher.plan().segments[0].events == 10
     matcher.match({"i": np.arange(30)})
     [part] = matcher.plan().segments
-    assert part.events == 30  # the first call also loads code
+    assert part.events == 40
     assert part.measured is not None
     assert part.measured > 0
 

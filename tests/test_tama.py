@@ -227,7 +227,7 @@ def test_save_and_load(tmp_path: Path, separation: Any) -> None:
         ({"max_fpr": "1%"}, "found '1%'"),
         ({"levels": 3, "max_fpr": 0.1}, "levels or max_fpr, found both; leave one out"),
         ({"approximate": 1}, "approximate is True or False, found 1"),
-        ({"separation": "medians"}, "separation is 'codes' or 'events', found 'medians'"),
+        ({"separation": "medians"}, r"for those given to observe\(\), found 'medians'"),
     ],
 )
 def test_wrong_parameters(given: dict[str, Any], message: str) -> None:

@@ -19,6 +19,7 @@ _FILTER, _HEAD, _VERIFY = 1.2, 6.0, 40.0  # a posting, one that passed its filte
 _TEST = 8.0  # a predicate that is looked up at once
 _WORD = 0.16  # a word of a bitset
 _SURVIVOR, _DENSE = 25.0, 6.5  # what bitsets leave over: where that is little, and where it is much
+_LOOSE = 100.0  # the same, if bounds do not tell all of a clause
 _COUNT = 2.5  # a hit that is counted
 _PAIR, _LOOKUP = 75.0, 60.0  # two attributes of an event that are looked up together, and one
 _CALL = 500.0  # a batch's part for one event, whatever the index holds
@@ -103,10 +104,11 @@ class Costs:
 
     def _bitsets(self, dims: Dims, clauses: Array) -> Array:
         """Nanoseconds of each clause in bitsets over these dimensions."""
-        table, left = self._given.table, np.empty(len(clauses))
-        kernels.survival(clauses, table.clause_ptr, table.predicate, self._likelihood, dims.dim_of, left)
+        table, left, loose = self._given.table, np.empty(len(clauses)), np.empty(len(clauses), np.bool_)
+        heads = (table.clause_ptr, table.clause_program, table.predicate)
+        kernels.survival(clauses, *heads, self._likelihood, dims.dim_of, left, loose)
         words = max(len(dims.dims), 4) * (2 if dims.many else 1) / 64
-        each: Array = words * _WORD + left * (_DENSE if dims.many else _SURVIVOR)
+        each: Array = words * _WORD + left * ((_DENSE if dims.many else _SURVIVOR) + loose * _LOOSE)
         return each
 
     def dense(self, clauses: Array) -> Array:

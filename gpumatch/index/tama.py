@@ -60,7 +60,9 @@ class Tama(IndexParams):
         if not isinstance(self.approximate, bool):
             raise SchemaError(f"Tama's approximate is True or False, found {self.approximate!r}")
         if self.separation not in ("codes", "events"):
-            raise SchemaError(f"Tama's separation is 'codes' or 'events', found {self.separation!r}")
+            raise SchemaError(
+                f"Tama's separation is 'codes', or 'events' for those given to observe(), found {self.separation!r}"
+            )
 
 
 ARRAYS = {
