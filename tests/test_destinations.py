@@ -241,13 +241,14 @@ def test_what_is_found_is_not_looked_for_again(once: bool, monkeypatch: pytest.M
     [(segment, table)] = matcher._seal().by_destination
     verified = []
 
-    def clause_holds(c: int, *rest: Any) -> bool:
+    def counted(c: int, *rest: Any) -> bool:
         verified.append(c)
-        return bool(holds(c, *rest))
+        return bool(satisfies(c, *rest))
 
-    holds = kernels.clause_holds
-    monkeypatch.setattr(kernels, "clause_holds", clause_holds)
-    monkeypatch.setattr(kernels, "match_postings", kernels.match_postings.py_func)
+    satisfies = kernels.satisfies
+    monkeypatch.setattr(kernels, "satisfies", counted)
+    for name in ("verify", "match_postings"):
+        monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
     batch = gm.EventBatch.of([{"qty": 1}, {"px": 1.0}], matcher.schema)
     coded = EventEncoder(segment.book, segment.attributes, segment.used, batch).encode(0, 2)
     index = segment.parts[0].index
