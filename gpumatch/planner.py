@@ -73,13 +73,8 @@ class Choice:
     clauses: Array = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        others = [list(pair) for pair in self.others]
-        return {
-            "index": self.params.to_dict(),
-            "reason": self.reason,
-            "estimate": self.estimate,
-            "others": others,
-        }
+        facts = {"index": self.params.to_dict(), "reason": self.reason, "estimate": self.estimate}
+        return {**facts, "others": [list(pair) for pair in self.others]}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Choice:
@@ -175,8 +170,7 @@ def _split(
     if len(dense) <= _FEW:
         return None
     rest = np.setdiff1d(everything, dense, assume_unique=True)
-    few = len(rest) * 64 <= len(everything)  # so few that their own index costs more than it saves
-    if few:
+    if len(rest) * 64 <= len(everything):  # so few that their own index costs more than it saves
         dense, rest = everything, rest[:0]
     fitting = (_pair(costs, Gem(cells), dense, rest, memory_limit) for cells in _CELLS)
     found = next((pair for pair in fitting if pair is not None), None)

@@ -18,7 +18,7 @@ from gpumatch.kernels.rows import grow, sort_unique
 
 WORDS = 64  # words per tile and cell
 TILE = 64 * WORDS  # clauses per tile
-STRICTER = 4  # dimensions, the most selective ones, that are ANDed before looking whether anything is left
+STRICTER = 4  # dimensions, the most selective ones, that are ANDed in one pass; places have room for so many at least
 LANES = 4  # lanes of 15 bits and a guard per word
 TOPS = np.uint64(0x8000_8000_8000_8000)
 ONES = np.uint64(0x0001_0001_0001_0001)
