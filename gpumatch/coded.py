@@ -129,27 +129,31 @@ def _sorted_keys(lo: Array, hi: Array, strings: Array, order: Array) -> tuple[Ar
 
 
 class EventEncoder:
-    """Encodes chunks of one batch by one codebook. Strings are looked up once for the whole batch."""
+    """Encodes chunks of one batch by one codebook. Strings are looked up once for the whole batch.
+
+    ``sparse`` are the entries of a CSR batch, with the ``keys`` of its strings; of others, ``columns`` are those that
+    predicates test: attribute, values, and the codes of a dictionary's strings.
+    """
 
     def __init__(self, book: Codebook, attributes: Attributes, used: Array, batch: EventBatch) -> None:
         """``used`` marks the attributes that predicates test; others are left out."""
         self._book, self._attributes = book, attributes
-        self._sparse = batch.sparse(attributes.schema)
-        self._keys: Array | None = None
-        self._columns: list[tuple[int, Column, Array | None]] = []
-        if self._sparse is not None:
-            if isinstance(self._sparse.values, Strings):
-                self._keys = self._string_keys(self._sparse.values)
+        self.sparse = batch.sparse(attributes.schema)
+        self.keys: Array | None = None
+        self.columns: list[tuple[int, Column, Array | None]] = []
+        if self.sparse is not None:
+            if isinstance(self.sparse.values, Strings):
+                self.keys = self._string_keys(self.sparse.values)
             return
         for at, column in sorted(batch.columns(attributes.schema).items()):
             if used[at] or used[attributes.presence[at]]:
                 table = self._string_codes(at, column.values) if isinstance(column.values, Strings) else None
-                self._columns.append((at, column, table))
+                self.columns.append((at, column, table))
 
     def encode(self, start: int, stop: int) -> CodedEvents:
         """The events ``start:stop``."""
-        if self._sparse is not None:
-            return self._encode_sparse(self._sparse, start, stop)
+        if self.sparse is not None:
+            return self._encode_sparse(self.sparse, start, stop)
         return self._encode_columns(start, stop)
 
     def _string_keys(self, strings: Strings) -> Array:
@@ -182,7 +186,7 @@ class EventEncoder:
     def _encode_columns(self, start: int, stop: int) -> CodedEvents:
         rows = _RowMaker(stop - start)
         presences: list[tuple[int, Array]] = []
-        for at, whole, table in self._columns:
+        for at, whole, table in self.columns:
             column = whole.slice(start, stop)
             codes = self._encode_column(at, column.values, table)
             if column.offsets is not None:
@@ -204,8 +208,8 @@ class EventEncoder:
         code = np.empty(last - first, np.int32)
         values = events.values
         if isinstance(values, Strings):
-            assert self._keys is not None
-            keys = self._keys[values.indices[first:last]]
+            assert self.keys is not None
+            keys = self.keys[values.indices[first:last]]
             kernels.encode_keys(attribute, keys, 0, len(code), *self._book.search(), code)
         else:
             numbers = values[first:last]

@@ -29,7 +29,7 @@ from gpumatch.ranges import range_block
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.segments import Segment, Source, join_sources, segment_from
-from gpumatch.snapshot import Snapshot, match_batch, match_shared, match_slices
+from gpumatch.snapshot import Engine, Host, Snapshot, match_slices
 from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, id_array, id_problem
 
 OnError = Literal["raise", "collect"]
@@ -48,9 +48,10 @@ class _Tail:
 class Matcher:
     """Subscriptions over a schema's attributes, and what matches events against them.
 
-    ``index``: ``"auto"``, a name such as ``"gem"``, or parameters such as ``gm.Gem(cells=32)``. ``device``: ``"auto"``
-    or ``"cpu"``. ``memory_limit``: bytes that ``"auto"`` may spend on the indexes of a segment, besides the predicates;
-    where none is small enough it takes the smallest, and ``plan`` says so.
+    ``index``: ``"auto"``, a name such as ``"gem"``, or parameters such as ``gm.Gem(cells=32)``. ``device``: ``"cpu"``,
+    ``"cuda:N"``, or ``"auto"`` for the first CUDA device if there is one, else the CPU. ``memory_limit``: bytes that
+    ``index="auto"`` may spend on the indexes of a segment, besides the predicates; where none is small enough it takes
+    the smallest, and ``plan`` says so.
     Any number of threads may match; those that change subscriptions wait for each other only.
     """
 
@@ -69,6 +70,7 @@ class Matcher:
         self._requested = requested_index(index)
         self._memory_limit = checked_limit(memory_limit, self._requested)
         self.device, self._device_reason = resolve_device(device)
+        self._engine = _engine(self.device)
         self._lock = threading.RLock()
         self._snapshot = Snapshot()
         self._tail = _Tail()
@@ -208,7 +210,7 @@ class Matcher:
         with self._lock:
             before = self._seal()
             places = self._places(before, list(subscriptions))
-            changed = Matcher(self.schema)
+            changed = Matcher(self.schema, device="cpu")
             changed.add(subscriptions, destination=[before.destination(*place) for place in places])
             self._snapshot = self._with(before.without(places), changed._tail)  # at once: readers see old or new
 
@@ -276,7 +278,7 @@ class Matcher:
     def match(self, events: Any) -> Matches:
         """The subscriptions that each event satisfies. See ``EventBatch.of`` for what events may be."""
         batch = EventBatch.of(events, self.schema)
-        return match_batch(self._seal(), batch)
+        return self._engine.match(self._seal(), batch)
 
     def match_one(self, event: Mapping[str, Any]) -> list[int | str]:
         """The ids of the subscriptions that one event satisfies."""
@@ -284,7 +286,7 @@ class Matcher:
 
     def match_iter(self, events: Any) -> Iterator[Matches]:
         """Results of consecutive slices of the events, in order: for results that memory does not hold at once."""
-        return match_slices(self._seal(), self._batches(events))
+        return match_slices(self._engine, self._seal(), self._batches(events))
 
     def _batches(self, events: Any) -> Iterable[EventBatch]:
         if isinstance(events, pa.RecordBatchReader):
@@ -298,8 +300,11 @@ class Matcher:
 
     def any(self, events: Any) -> Array:
         """Whether each event satisfies any subscription; the first one that it does is enough."""
-        tables = self._seal().as_one
-        found = [np.diff(match_shared(tables, batch)[0]) > 0 for batch in self._batches(events)]
+        snapshot = self._seal()
+        found = [
+            np.diff(self._engine.match_shared(snapshot, snapshot.as_one, batch)[0]) > 0
+            for batch in self._batches(events)
+        ]
         return np.concatenate(found) if found else np.zeros(0, np.bool_)
 
     def destinations(self, events: Any) -> Matches:
@@ -312,7 +317,7 @@ class Matcher:
         snapshot = self._seal()
         if snapshot.destinations is None:
             raise SchemaError("no subscription has a destination; add them with one: add({…}, destination='d1')")
-        offsets, rows = match_shared(snapshot.by_destination, batch)
+        offsets, rows = self._engine.match_shared(snapshot, snapshot.by_destination, batch)
         return Matches(offsets, rows, snapshot.destinations.names, "destination")
 
     def explain(self, event: Mapping[str, Any], id: Any) -> explaining.Explanation:
@@ -374,6 +379,18 @@ class Matcher:
         count = 0 if snapshot.destinations is None else len(snapshot.destinations.names)
         return {**sums, "destinations": count, "segments": segments}
 
+    def to(self, device: str) -> Matcher:
+        """The same subscriptions on another device: ``"cpu"`` or ``"cuda:N"``. What is added later is not in both.
+
+        Arrays are copied when the first events are matched there, and freed with the matcher.
+        """
+        with self._lock:
+            there = Matcher(
+                self.schema, "auto" if self._requested is None else self._requested, device, self._memory_limit
+            )
+            there._snapshot, there._observed = self._seal(), list(self._observed)
+            return there
+
     # Saving
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -401,6 +418,14 @@ def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, 
         dead.append(gone)
     matcher._snapshot = Snapshot(tuple(segments), tuple(dead))
     return matcher
+
+
+def _engine(device: str) -> Engine:
+    if device == "cpu":
+        return Host()
+    from gpumatch.placement import Placement  # loads numba's CUDA, which others do not need
+
+    return Placement(int(device.removeprefix("cuda:")))
 
 
 def _check_on_error(on_error: str) -> None:

@@ -109,6 +109,12 @@ class Segment:
         return min(KINDS[part.index.params.kind].events(part.index) for part in self.parts)
 
     @cached_property
+    def ascending(self) -> bool:
+        """Are the rows that an event satisfies found in ascending order, each once?"""
+        held = self.parts[0].index.arrays.get("ascending")
+        return len(self.parts) == 1 and held is not None and bool(held.any())
+
+    @cached_property
     def used(self) -> Array:
         """Which attributes predicates test."""
         used = np.zeros(len(self.attributes), np.bool_)

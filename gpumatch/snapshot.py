@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -89,6 +89,19 @@ class Snapshot:
             held.append((segment, _shared(segment.table, rows, 1)))
         return held
 
+    @cached_property
+    def live_rows(self) -> list[tuple[Segment, Array]]:
+        """Segments with the live number of the row of each of their clauses, -1 if it is gone."""
+        held = []
+        for segment, numbers, base in zip(self.segments, self.numbers, self.bases, strict=True):
+            rows = segment.table.clause_row
+            if numbers is not None:
+                rows = numbers[rows]
+            if base:
+                rows = np.where(rows < 0, rows, rows + np.int32(base))
+            held.append((segment, rows))
+        return held
+
     def find(self, name: int | str) -> tuple[int, int] | None:
         """Segment and row of a live id."""
         for number in range(len(self.segments) - 1, -1, -1):
@@ -119,6 +132,30 @@ class Snapshot:
 def _shared(table: Table, rows: Array, count: int) -> Table:
     """The table with ``rows[i]``, below ``count`` or -1 for none, in the place of row ``i``."""
     return replace(table, length=count, clause_row=read_only(rows[table.clause_row]))
+
+
+class Engine(Protocol):
+    """Where a matcher's snapshots are matched."""
+
+    def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
+        """The subscriptions that each event satisfies."""
+
+    def match_shared(
+        self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch
+    ) -> tuple[Array, Array]:
+        """Offsets and shared rows of a batch, on the host; each event has a row once."""
+
+
+class Host:
+    """The engine of the CPU."""
+
+    def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
+        return match_batch(snapshot, batch)
+
+    def match_shared(
+        self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch
+    ) -> tuple[Array, Array]:
+        return match_shared(tables, batch)
 
 
 def match_batch(snapshot: Snapshot, batch: EventBatch) -> Matches:
@@ -168,8 +205,8 @@ def _live(snapshot: Snapshot, number: int, chunks: list[tuple[Array, Array]]) ->
     return offsets, rows + np.int32(snapshot.bases[number]) if snapshot.bases[number] else rows
 
 
-def match_slices(snapshot: Snapshot, batches: Iterable[EventBatch]) -> Iterator[Matches]:
+def match_slices(engine: Engine, snapshot: Snapshot, batches: Iterable[EventBatch]) -> Iterator[Matches]:
     """Results of consecutive slices of the batches."""
     for batch in batches:
         for start in range(0, len(batch), _ITER_EVENTS):
-            yield match_batch(snapshot, batch.slice(start, start + _ITER_EVENTS))
+            yield engine.match(snapshot, batch.slice(start, start + _ITER_EVENTS))

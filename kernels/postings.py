@@ -172,9 +172,21 @@ def spread(events, e, multi, cell_shift, row, cell):
 
 
 @scalar
+def in_filter(filter, cell):
+    """Does a cell lie in the filter's? Cells wrap around, so that ABSENT is too far for all but ANYTHING."""
+    return np.uint8(cell - np.uint8(filter >> 16)) <= np.uint8(filter >> 24)
+
+
+@scalar
 def passes(filter, cell):
-    """Does the event's cell lie in the filter's? Cells wrap around, so that ABSENT is too far for all but ANYTHING."""
-    return np.uint8(cell[np.uint64(filter) & LOW16] - np.uint8(filter >> 16)) <= np.uint8(filter >> 24)
+    """Does the event, given its cells by attribute, pass the filter?"""
+    return in_filter(filter, cell[np.uint64(filter) & LOW16])
+
+
+@scalar
+def block_node(base, levels, level, leaf):
+    """The node of the block that a leaf lies in at a level, in the tree of so many levels below the root ``base``."""
+    return base + (1 << level) - 1 + (leaf >> (levels - level))
 
 
 @scalar
@@ -205,7 +217,7 @@ def reach(events, e, directory, node_ptr, firsts, lasts):
         while mask != 0:
             level = np.int64(trailing_zeros(mask))
             mask &= mask - U1
-            node = base + (1 << level) - 1 + (leaf >> (levels - level))
+            node = block_node(base, levels, level, leaf)
             firsts[n] = node_ptr[node]
             lasts[n] = node_ptr[node + 1]
             n += lasts[n] > firsts[n]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -40,6 +41,17 @@ class FlatIndex:
     last: int
     arrays: dict[str, Array]
     counters: dict[str, int] = field(default_factory=dict, compare=False)  # what matching has counted, for stats()
+
+
+_counting = threading.Lock()
+
+
+def count(index: FlatIndex, name: str, more: int) -> int:
+    """Add to a counter of the index, from any thread; returns what it was before."""
+    with _counting:
+        before = index.counters.get(name, 0)
+        index.counters[name] = before + more
+    return before
 
 
 class Input(NamedTuple):

@@ -7,7 +7,6 @@ predicates lie in ladder order and are tested up to the first that fails: the in
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,13 +15,12 @@ import numpy as np
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.codes import pointers
 from gpumatch.errors import SchemaError
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, count
 from gpumatch.kernels import ladder as kernels
 from gpumatch.kernels.postings import count_postings, find_access, pack_directory
 from gpumatch.predicates import Array, Attributes
 
 ORDERS = ("best", "worst", "given")
-_counting = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +108,7 @@ def match(
         table.predicates(),
         table.programs,
     )
-    with _counting:  # threads match at the same time
-        index.counters["tests"] = index.counters.get("tests", 0) + tests
+    count(index, "tests", tests)
     return offsets, rows
 
 

@@ -8,7 +8,6 @@ A clause is found when all its predicates are hit. Hits on whole cells are certa
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,14 +17,13 @@ from gpumatch.coded import CodedEvents, EventEncoder, Table
 from gpumatch.codes import pointers, spans
 from gpumatch.discretise import median_cuts
 from gpumatch.errors import GpumatchError, SchemaError
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood, count
 from gpumatch.kernels import tama as kernels
 from gpumatch.predicates import ANY, RANGE, Array, Attributes
 
 _MOST_LEVELS = 31  # codes are int32
 _ENOUGH = 16  # levels at most, if none are asked for: more save hardly a check, and cost two postings a range each
 _SAMPLE = 1 << 16  # clauses from which the levels for a false positive rate are estimated
-_counting = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +111,9 @@ def build(params: Tama, given: Input) -> dict[str, Array]:
             )
         )
 
-    count = np.zeros(nodes, np.int64)
-    lists = hang(count, np.zeros(0, np.uint32), np.zeros(0, np.int32))
-    node_ptr = pointers(count)
+    held = np.zeros(nodes, np.int64)
+    lists = hang(held, np.zeros(0, np.uint32), np.zeros(0, np.int32))
+    node_ptr = pointers(held)
     if node_ptr[-1] >= 1 << 32:
         raise GpumatchError(f"Tama holds up to {1 << 32} postings, found {node_ptr[-1]}; ask for fewer levels")
     postings, owner = np.zeros(node_ptr[-1] + kernels.PADDING, np.uint32), np.empty(lists, np.int32)
@@ -216,7 +214,7 @@ def match(
     arrays = index.arrays
     approximate = isinstance(index.params, Tama) and index.params.approximate
     sampling = approximate and not once  # shared rows are another rate, the paper's of interfaces
-    phase = _count(index, "events", len(events.ptr) - 1) % 16 if sampling else -1
+    phase = count(index, "events", len(events.ptr) - 1) % 16 if sampling else -1
     offsets, rows, checked, false = kernels.match_tables(
         events.arrays(),
         index.first,
@@ -232,17 +230,9 @@ def match(
         table.programs,
     )
     if sampling:
-        _count(index, "checked", checked)
-        _count(index, "false", false)
+        count(index, "checked", checked)
+        count(index, "false", false)
     return offsets, rows
-
-
-def _count(index: FlatIndex, name: str, more: int) -> int:
-    """Add to a counter of the index, from any thread; returns what it was before."""
-    with _counting:
-        before = index.counters.get(name, 0)
-        index.counters[name] = before + more
-    return before
 
 
 def _facts(index: FlatIndex) -> dict[str, Any]:

@@ -1,0 +1,7 @@
+"""CUDA devices: which there are, what lies on them, and matching there."""
+
+from __future__ import annotations
+
+from gpumatch.device.discovery import resolve_device
+
+__all__ = ["resolve_device"]

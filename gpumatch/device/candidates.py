@@ -1,0 +1,246 @@
+"""Candidates of each kind of index on the device: keys of events and clauses, decided or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpumatch.device.card import Card, Job
+from gpumatch.device.encode import Coded, pointers
+from gpumatch.device.resident import HeldIndex, Resident
+from gpumatch.index import Gem
+from gpumatch.index.flat import count as add_to_counter
+from gpumatch.kernels.cuda import gem, ladder, postings, psthash, tama, target, triangle, work
+from gpumatch.kernels.gem import LANES, STRICTER
+
+_KEY = 8  # bytes
+_SHARE = 1024  # events that one block of gem.sift takes
+_WORDS = 2  # as a power of two: 4 words, the least that memory gives at once
+
+
+class Runs(NamedTuple):
+    """Pieces of lists that events have to look at, none of them empty; see ``kernels.cuda.work``."""
+
+    slot_ptr: Any
+    start: Any
+    event: Any
+    slots: int
+    ends: Any  # by item: how many runs it and those before it have
+
+    def arrays(self) -> tuple[Any, Any, Any]:
+        return self.slot_ptr, self.start, self.event
+
+
+def kept(card: Card, items: int, launch: Callable[[Any, Any], None]) -> Job[Any]:
+    """Keys that a kernel keeps: it writes them tile by tile, and how many each has, into the arrays it is given."""
+    xp = card.xp
+    tiles = card.tiles(items)
+    found, counts = xp.empty(tiles * card.threads, dtype=np.int64), xp.empty(tiles, dtype=np.int64)
+    if items == 0:
+        return found
+    launch(found, counts)
+    ends = xp.cumsum(counts)
+    total = yield ends[-1:]
+    keys = xp.empty(total, dtype=np.int64)
+    card.launch(work.compact, items if total else 0, found, ends, card.threads, keys)
+    return keys
+
+
+def found_in(card: Card, runs: Runs, kernel: target.Kernel, *args: Any) -> Job[list[Any]]:
+    """Keys that a kernel finds in the slots of all runs, so many slots at a time that the buffer stays small."""
+    step = max(card.budget // (2 * _KEY), card.threads)
+    keys = []
+    for first in range(0, runs.slots, step):
+        last = min(first + step, runs.slots)
+
+        def launch(found: Any, counts: Any, first: int = first, last: int = last) -> None:
+            card.launch(kernel, last - first, first, last, *runs.arrays(), *args, found, counts)
+
+        keys.append((yield from kept(card, last - first, launch)))
+    return keys
+
+
+def _runs(
+    card: Card,
+    items: int,
+    kernels: tuple[target.Kernel, target.Kernel],
+    *args: Any,
+    rest: tuple[int, int, int] = (0, 0, 0),
+) -> Job[Runs]:
+    """Runs that a pair of kernels counts and lists for so many items.
+
+    ``rest``: for so many events one more run each, of so many slots, from a place on that is behind all lists.
+    """
+    xp = card.xp
+    count, fill = kernels
+    counts = xp.empty(items, dtype=np.int64)
+    card.launch(count, items, *args, counts)
+    ends = xp.cumsum(counts)
+    total = (yield ends[-1:]) if items else 0
+    events, slots, behind = rest
+    more = events if slots else 0
+    start, length = xp.empty(total + more, dtype=np.int64), xp.empty(total + more, dtype=np.int64)
+    event = xp.empty(total + more, dtype=np.int32)
+    card.launch(fill, items if total else 0, *args, ends, start, length, event)
+    if more:
+        start[total:], length[total:] = behind, slots
+        event[total:] = xp.arange(events, dtype=np.int32)
+    slot_ptr = pointers(card, length)
+    slots = yield slot_ptr[-1:]
+    return Runs(slot_ptr, start, event, slots, ends)
+
+
+def _waiting_runs(card: Card, index: HeldIndex, coded: Coded, postings_held: int) -> Job[Runs]:
+    """Runs of postings by block, and the clauses that every event has to look at."""
+    a = index.arrays
+    rest = (coded.count, len(a["rest"]), postings_held)
+    args = (coded.event, coded.attribute, coded.code, a["directory"], a["node_ptr"])
+    runs = yield from _runs(card, len(coded.code), (postings.count_runs, postings.fill_runs), *args, rest=rest)
+    return runs
+
+
+def _postings(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+    a = index.arrays
+    runs = yield from _waiting_runs(card, index, coded, len(a["heads"]))
+    lists = (a["cell_shift"], a["filters"], a["heads"], a["rest"])
+    keys = yield from found_in(card, runs, postings.test_postings, coded.rows, coded.width, *lists)
+    return keys
+
+
+def _psthash(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+    a = index.arrays
+    keys = yield from _postings(card, resident, index, coded)
+    if len(a["pairs"]) == 0:
+        return keys
+    entries = (coded.ptr, coded.event, coded.attribute, coded.code, coded.rows, coded.width, resident.multi)
+    grids = (a["grid_ptr"], a["grid_partner"], a["grid_facts"], a["cell_ptr"])
+    runs = yield from _runs(card, len(coded.code), (psthash.count_cells, psthash.fill_cells), *entries, *grids)
+    lists = (a["filter_shift"], a["pairs"])
+    keys += yield from found_in(card, runs, psthash.test_pairs, coded.rows, coded.width, *lists)
+    return keys
+
+
+def _ladder(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+    a = index.arrays
+    runs = yield from _waiting_runs(card, index, coded, len(a["waiting"]))
+    tests = card.xp.zeros(1, dtype=np.int64)
+    events = (*coded.entries(), coded.rows, coded.width)
+    clauses = (resident.clause_ptr, resident.clause_program, *resident.predicates)
+    lists = (a["waiting"], a["rest"], tests)
+    keys = yield from found_in(card, runs, ladder.test_waiting, *events, *clauses, *lists)
+    add_to_counter(index.flat, "tests", (yield tests))
+    return keys
+
+
+def _tama(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+    a, xp = index.arrays, card.xp
+    entries = (coded.event, coded.attribute, coded.code, resident.multi)
+    lines = (a["directory"], a["cell_ptr"], a["cells"], a["node_ptr"])
+    runs = yield from _runs(card, len(coded.code), (tama.count_nodes, tama.fill_nodes), *entries, *lines)
+    room = 4 if len(a["owner"]) else 2
+    places = room * runs.slots
+    if 8 * places > card.budget and coded.count > 1:
+        raise MemoryError(f"counters of {coded.count} events need {8 * places} bytes")
+    table, hits = xp.zeros(places, dtype=np.uint32), xp.zeros(places, dtype=np.uint32)
+    event_slot = runs.slot_ptr[xp.concatenate([xp.zeros(1, dtype=np.int64), runs.ends])[coded.ptr]]
+    lists = (index.flat.first, a["postings"], a["needed"], a["owner"])
+    keys = yield from found_in(card, runs, tama.count_hits, *lists, event_slot, room, table, hits)
+    rest = Runs(*_one_each(card, coded.count, len(a["rest"])))
+    nothing = (xp.empty(0, dtype=np.uint8), xp.empty(0, dtype=np.uint32), xp.empty(0, dtype=np.uint64))
+    keys += yield from found_in(card, rest, postings.test_postings, coded.rows, coded.width, *nothing, a["rest"])
+    return keys
+
+
+def _one_each(card: Card, events: int, slots: int) -> tuple[Any, Any, Any, int, Any]:
+    """A run of all of a list for every event."""
+    xp = card.xp
+    ptr = xp.arange(events + 1, dtype=np.int64) * slots
+    every = xp.arange(events, dtype=np.int32)
+    return ptr, xp.zeros(events, dtype=np.int64), every, events * slots, every
+
+
+def _gem(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+    params = index.flat.params
+    if isinstance(params, Gem) and not params.has_all:
+        keys = yield from _triangle(card, index, coded)
+    else:
+        keys = yield from _bitsets(card, index, coded)
+    return keys
+
+
+def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+    """What touches an event's cells and lies within its bounds; ascending by event and clause in each group of tiles."""
+    a, xp, flat = index.arrays, card.xp, index.flat
+    dims, tiles = len(a["cell_ptr"]) - 1, len(a["loose"]) // gem.WORDS
+    cells = len(a["count"])
+    places = xp.empty((coded.count, max(dims, STRICTER)), dtype=np.int32)
+    lanes = xp.empty((coded.count, -(-dims // LANES)), dtype=np.uint64)
+    lines = (a["dim_of"], a["cell_ptr"], a["cell_table"], a["table_ptr"], a["table_shift"])
+    bounds = (a["lane_exact"], a["lane_shift"], a["count"], places, lanes)
+    card.launch(gem.locate_events, coded.count, *coded.entries(), *lines, *bounds)
+    places = xp.asarray(places[:, :dims].copy())
+    covers = len(a["cover"]) > 0
+    step = max(card.budget // (4 * 8 * gem.WORDS * coded.count), 1)
+    keys = []
+    for tile in range(0, tiles, step):
+        part = min(step, tiles - tile)
+        touching = _sifted(card, tile, part, cells, places, a["bits"])
+        covered = _sifted(card, tile, part, cells, places, a["cover"]) if covers else xp.empty(0, dtype=np.uint64)
+        counts = xp.empty(card.tiles(len(touching)), dtype=np.int64)
+        card.launch(gem.count_bits, len(touching), touching, counts)
+        ends = xp.cumsum(counts)
+        listed = xp.empty((yield ends[-1:]), dtype=np.int64)
+        words = (part * gem.WORDS, tile * gem.WORDS)
+        card.launch(
+            gem.list_bits, len(touching) if len(listed) else 0, touching, covered, a["loose"], *words, ends, listed
+        )
+
+        def launch(found: Any, counts: Any, listed: Any = listed) -> None:
+            checks = (flat.first, lanes, a["bounds"], a["loose"])
+            card.launch(gem.check_bounds, len(listed), listed, *checks, found, counts)
+
+        keys.append((yield from kept(card, len(listed), launch)))
+    return keys
+
+
+def _sifted(card: Card, tile: int, tiles: int, cells: int, places: Any, bits: Any) -> Any:
+    """Words of the clauses that have a bit in all cells of each event."""
+    events = len(places)
+    out = card.xp.empty(events * tiles * gem.WORDS, dtype=np.uint64)
+    log = max((log for log in range(_WORDS + 1) if cells << log <= gem.STAGED), default=_WORDS)
+    blocks = tiles * (gem.WORDS >> log) * -(-events // _SHARE)
+    card.launch(gem.sift, blocks * card.threads, tile, tiles, cells, log, _SHARE, places, bits, out)
+    return out
+
+
+def _triangle(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+    a, flat = index.arrays, index.flat
+    dims = len(a["triangle_dims"])
+    if dims:
+        cells = len(a["triangle_starts"]) // dims
+        counts = (a["triangle_dims"], a["count_ptr"], a["pass_count"])
+        args = (coded.rows, coded.width, *counts, cells, a["triangle_starts"], a["triangle_ptr"])
+        runs = yield from _runs(card, coded.count, (triangle.count_rows, triangle.fill_rows), *args)
+    else:  # nothing tells clauses apart
+        runs = Runs(*_one_each(card, coded.count, flat.last - flat.first))
+    lists = (a["triangle_dims"], a["triangle_sub"], a["triangle_bounds"], a["decided"])
+    keys = yield from found_in(card, runs, triangle.test_bounds, flat.first, coded.rows, coded.width, *lists)
+    return keys
+
+
+_OF: dict[str, Callable[[Card, Resident, HeldIndex, Coded], Job[list[Any]]]] = {
+    "scan": _postings,
+    "pstbloom": _postings,
+    "psthash": _psthash,
+    "ladder": _ladder,
+    "tama": _tama,
+    "gem": _gem,
+}
+
+
+def candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+    """Keys of all that may match: what is decided does, predicates must tell of the others."""
+    keys = yield from _OF[index.flat.params.kind](card, resident, index, coded)
+    return keys

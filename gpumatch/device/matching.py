@@ -1,0 +1,127 @@
+"""Matching on a device: ranges of events to codes, candidates, the last tests, and rows in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpumatch.device.candidates import candidates, kept
+from gpumatch.device.card import Card, Job
+from gpumatch.device.encode import Coded, Encoder
+from gpumatch.device.resident import HeldIndex, Resident
+from gpumatch.events import EventBatch
+from gpumatch.index import Tama
+from gpumatch.index.flat import count as add_to_counter
+from gpumatch.kernels.cuda import verify, work
+
+_EVENTS = 1 << 16  # that are matched at once, at most
+_SAMPLED = 16  # of an approximate index one event in so many is checked
+
+
+class Target(NamedTuple):
+    """A segment on a device, and the row of each of its clauses there, below zero for none."""
+
+    resident: Resident
+    rows: Any
+    ascending: bool  # rows rise with clauses
+
+
+def match(card: Card, targets: Sequence[Target], batch: EventBatch, once: bool) -> tuple[Any, Any]:
+    """Offsets and rows of a batch on the device, ascending and each once per event.
+
+    ``once``: rows are shared by many clauses.
+    """
+    with card.use():
+        encoders = [Encoder(target.resident, batch) for target in targets]
+        width = 4 * max((target.resident.width for target in targets), default=1)
+        most = max(min(card.budget // (4 * width), _EVENTS), 1)
+        parts = card.run(len(batch), most, lambda start, stop: _match_range(card, targets, encoders, start, stop, once))
+        return _joined(card, parts)
+
+
+def _joined(card: Card, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """One result of consecutive ranges."""
+    xp = card.xp
+    if len(parts) == 1:
+        return parts[0]
+    offsets, base = [xp.zeros(1, dtype=np.int64)], 0
+    for ends, rows in parts:
+        offsets.append(ends[1:] + base)
+        base += len(rows)
+    return xp.concatenate(offsets), xp.concatenate([*(rows for _, rows in parts), xp.empty(0, dtype=np.int32)])
+
+
+def _match_range(
+    card: Card, targets: Sequence[Target], encoders: Sequence[Encoder], start: int, stop: int, once: bool
+) -> Job[tuple[Any, Any]]:
+    xp = card.xp
+    found: list[Any] = []
+    in_order = len(targets) == 1 and targets[0].ascending and not once
+    for target, encoder in zip(targets, encoders, strict=True):
+        coded = yield from encoder.encode(start, stop)
+        for index in target.resident.indexes:
+            pieces = yield from candidates(card, target.resident, index, coded)
+            for keys in pieces:
+                keys = yield from _verified(card, target.resident, coded, keys)
+                if isinstance(index.flat.params, Tama) and index.flat.params.approximate and not once:
+                    yield from _sample(card, target.resident, index, coded, keys)
+                found.append((yield from _rows(card, target.rows, keys)))
+    in_order = in_order and len(found) == 1
+    keys = found[0] if len(found) == 1 else xp.concatenate([*found, xp.empty(0, dtype=np.int64)])
+    if not in_order:
+        keys = _distinct(card, xp.sort(keys))
+    offsets = xp.searchsorted(keys, xp.arange(stop - start + 1, dtype=np.int64) << 32)
+    return offsets.astype(np.int64), (keys & 0xFFFF_FFFF).astype(np.int32)
+
+
+def _distinct(card: Card, keys: Any) -> Any:
+    """Sorted keys without repeats."""
+    if len(keys) < 2:
+        return keys
+    new = card.xp.flatnonzero(keys[1:] != keys[:-1])
+    return card.xp.concatenate([keys[:1], keys[1:][new]])
+
+
+def _verified(card: Card, resident: Resident, coded: Coded, keys: Any) -> Job[Any]:
+    """Of some candidates those that match."""
+    events = (*coded.entries(), coded.rows, coded.width)
+
+    def test(found: Any, counts: Any) -> None:
+        clauses = (resident.clause_ptr, resident.clause_program, *resident.predicates)
+        card.launch(verify.test_predicates, len(keys), keys, *events, *clauses, found, counts)
+
+    passed = yield from kept(card, len(keys), test)
+    if not resident.has_programs or len(passed) == 0:
+        return passed
+    depth = resident.depth + 1
+    blocks = max(min(card.blocks, card.budget // (card.threads * depth)), 1)
+    stacks = card.xp.empty(min(blocks, card.tiles(len(passed))) * card.threads * depth, dtype=np.uint8)
+
+    def run(found: Any, counts: Any) -> None:
+        programs = (resident.clause_program, *resident.predicates, *resident.programs, resident.presence)
+        args = (passed, *events, *programs, stacks, depth, found, counts)
+        card.launch(verify.run_programs, len(passed), *args, blocks=blocks)
+
+    kept_keys = yield from kept(card, len(passed), run)
+    return kept_keys
+
+
+def _sample(card: Card, resident: Resident, index: HeldIndex, coded: Coded, keys: Any) -> Job[None]:
+    """Count how many of the matches of some events are false, which an approximate index may return."""
+    phase = add_to_counter(index.flat, "events", coded.count)
+    some = keys[card.xp.flatnonzero(((keys >> 32) + phase) % _SAMPLED == 0)]
+    true = yield from _verified(card, resident, coded, some | work.UNDECIDED)
+    add_to_counter(index.flat, "checked", len(some))
+    add_to_counter(index.flat, "false", len(some) - len(true))
+
+
+def _rows(card: Card, rows: Any, keys: Any) -> Job[Any]:
+    """Keys with rows in the place of clauses."""
+
+    def launch(found: Any, counts: Any) -> None:
+        card.launch(work.to_rows, len(keys), keys, rows, found, counts)
+
+    named = yield from kept(card, len(keys), launch)
+    return named

@@ -1,0 +1,77 @@
+"""Snapshots on a device: segments are copied there once, and matched there."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from gpumatch.coded import Table
+from gpumatch.device.card import Card
+from gpumatch.device.matching import Target, match
+from gpumatch.device.resident import Resident
+from gpumatch.errors import DeviceError
+from gpumatch.events import EventBatch
+from gpumatch.predicates import Array
+from gpumatch.results import Matches
+from gpumatch.segments import Segment
+from gpumatch.snapshot import Snapshot
+
+
+class Placement:
+    """The engine of a device, and what lies there: the segments of the snapshot that was matched last, and rows."""
+
+    def __init__(self, number: int) -> None:
+        self._card = Card(number)
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._residents: dict[int, Resident] = {}
+        self._rows: dict[int, Any] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device that stay there between calls."""
+        with self._lock:
+            rows = sum(len(rows) * rows.dtype.itemsize for rows in self._rows.values())
+            return rows + sum(resident.nbytes for resident in self._residents.values())
+
+    def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
+        """The subscriptions that each event satisfies; the result stays on the device until it is looked at."""
+        targets = self._targets(snapshot, [(*held, held[0].ascending) for held in snapshot.live_rows])
+        return Matches(*match(self._card, targets, batch, once=False), snapshot.ids)
+
+    def match_shared(
+        self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch
+    ) -> tuple[Array, Array]:
+        """Offsets and shared rows of a batch, on the host; each event has a row once."""
+        held = [(segment, table.clause_row, False) for segment, table in tables]
+        offsets, rows = match(self._card, self._targets(snapshot, held), batch, once=True)
+        return self._card.download(offsets), self._card.download(rows)
+
+    def _targets(self, snapshot: Snapshot, held: list[tuple[Segment, Array, bool]]) -> list[Target]:
+        with self._lock, self._card.use():
+            if snapshot is not self._snapshot:
+                live = {id(segment) for segment in snapshot.segments}
+                self._residents = {at: resident for at, resident in self._residents.items() if at in live}
+                self._rows, self._snapshot = {}, snapshot
+            return [Target(self._resident(segment), self._held(rows), rising) for segment, rows, rising in held]
+
+    def _resident(self, segment: Segment) -> Resident:
+        if id(segment) not in self._residents:
+            flats = [part.index for part in segment.parts]
+            try:
+                made = Resident(self._card, segment.attributes, segment.used, segment.book, segment.table, flats)
+            except MemoryError as error:
+                raise DeviceError(
+                    f"an index of {segment.stats()['bytes']:,} bytes does not fit the free memory of the device; free "
+                    "some, take an index that needs less (Matcher(memory_limit=…)), or device='cpu'"
+                ) from error
+            self._residents[id(segment)] = made
+        return self._residents[id(segment)]
+
+    def _held(self, rows: Array) -> Any:
+        """Rows by clause on the device. The snapshot keeps the host's, so that no other array has their number."""
+        if id(rows) not in self._rows:
+            self._rows[id(rows)] = self._card.hold(np.ascontiguousarray(rows))
+        return self._rows[id(rows)]

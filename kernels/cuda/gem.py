@@ -1,0 +1,157 @@
+"""GEM's bitsets on the device.
+
+A block brings a few words of one tile, for all cells, into shared memory, and passes many events over them: each
+thread ANDs a word of its event's cells, the rarest first, and stops at zero. What is left is listed, and compared with
+the clauses' bounds as on the CPU.
+"""
+
+from __future__ import annotations
+
+from numba import int32, int64, uint64
+
+from gpumatch.kernels.bits import trailing_zeros
+from gpumatch.kernels.cuda.target import THREADS, cuda, device, kernel
+from gpumatch.kernels.cuda.work import CLAUSE, NOTHING, UNDECIDED, before_me, keep
+from gpumatch.kernels.gem import TOPS, U1, U6, U63, WORDS, check, locate
+
+LOG_WORDS = 6  # WORDS is 1 << LOG_WORDS
+STAGED = 4096  # words of shared memory: 32 KB, of which two blocks fit the smallest devices
+
+
+@kernel(
+    "void(i8[::1], i4[::1], i4[::1], i4[::1], i8[::1], u1[::1], i8[::1], u1[::1], b1[::1], u1[::1], i8[::1],"
+    " i4[:, ::1], u8[:, ::1])"
+)
+def locate_events(
+    entry_ptr,
+    entry_attribute,
+    entry_code,
+    dim_of,
+    cell_ptr,
+    cell_table,
+    table_ptr,
+    table_shift,
+    lane_exact,
+    lane_shift,
+    count,
+    places,
+    lanes,
+):
+    """The cells of every event, the rarest first, and its lanes."""
+    events = (entry_ptr, entry_attribute, entry_code)
+    for e in range(cuda.grid(1), entry_ptr.size - 1, cuda.gridsize(1)):
+        dims, cells, lanes_of = (dim_of, cell_ptr), (cell_table, table_ptr, table_shift), (lane_exact, lane_shift)
+        locate(events, e, dims, cells, lanes_of, count, places[e], lanes[e])
+
+
+@device
+def stage(bits, row, cells, log, first, staged, at):
+    """Bring ``1 << log`` words of all cells from ``row`` on, starting at word ``first`` of each, to ``at``."""
+    for i in range(cuda.threadIdx.x, cells << log, cuda.blockDim.x):
+        staged[at + i] = bits[(row + (i >> log)) * WORDS + first + (i & ((1 << log) - 1))]
+
+
+@device
+def and_cells(e, at, places, log, staged):
+    """AND the word ``at`` of all cells of event ``e`` until nothing is left. Cells have ``1 << log`` words each."""
+    word = ~uint64(0)
+    d = 0
+    while d < places.shape[1] and word != 0:
+        word &= staged[at + (int64(places[e, d]) << log)]
+        d += 1
+    return word
+
+
+@kernel("void(i8, i8, i4, i4, i4, i4[:, ::1], u8[::1], u8[::1])")
+def sift(first_tile, tiles, cells, log, share, places, bits, out):
+    """What touches all cells of each event, in the tiles from ``first_tile`` on: words by event, tile and place.
+
+    A block takes ``1 << log`` words of a tile and ``share`` events. If all cells of so many words are too large for
+    shared memory, they are read where they are.
+    """
+    staged = cuda.shared.array(STAGED, uint64)
+    fits = (cells << log) <= STAGED
+    groups, shares = WORDS >> log, (places.shape[0] + share - 1) // share
+    for block in range(cuda.blockIdx.x, tiles * groups * shares, cuda.gridDim.x):
+        part = block // shares  # of the tiles: which words
+        tile, group = part // groups, int32(part % groups) << log
+        row = (first_tile + tile) * cells
+        cuda.syncthreads()  # the words of the round before may still be read
+        if fits:
+            stage(bits, row, cells, log, group, staged, 0)
+        cuda.syncthreads()
+        start = int32(block % shares) * share
+        for i in range(cuda.threadIdx.x, min(share, places.shape[0] - start) << log, cuda.blockDim.x):
+            e, w = start + (i >> log), i & ((1 << log) - 1)
+            if fits:
+                word = and_cells(e, w, places, log, staged)
+            else:
+                word = and_cells(e, row * WORDS + group + w, places, LOG_WORDS, bits)
+            out[(e * tiles + tile) * WORDS + group + w] = word
+
+
+@kernel("void(u8[::1], i8[::1])")
+def count_bits(words, counts):
+    """How many bits are set in each tile of as many words as the block has threads."""
+    scan = cuda.shared.array(THREADS, int32)
+    for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
+        i = tile * cuda.blockDim.x + cuda.threadIdx.x
+        word = words[i] if i < words.size else uint64(0)
+        if cuda.syncthreads_or(int32(word != 0)):
+            own = int32(cuda.popc(word))
+            before = before_me(own, scan)
+            if cuda.threadIdx.x == cuda.blockDim.x - 1:
+                counts[tile] = before + own
+            cuda.syncthreads()
+        elif cuda.threadIdx.x == 0:
+            counts[tile] = 0
+
+
+@kernel("void(u8[::1], u8[::1], u8[::1], i8, i8, i8[::1], i8[::1])")
+def list_bits(words, covered, loose, event_words, first_word, ends, keys):
+    """Keys of all bits; each event has ``event_words`` words, which start at ``first_word`` of the index.
+
+    Decided are those of clauses that cover the event's cells (none, where ``covered`` is empty) and are not loose.
+    """
+    scan = cuda.shared.array(THREADS, int32)
+    for tile in range(cuda.blockIdx.x, ends.size, cuda.gridDim.x):
+        start = int64(0)
+        if tile > 0:
+            start = ends[tile - 1]
+        if ends[tile] == start:  # the same for all threads
+            continue
+        i = int64(tile) * cuda.blockDim.x + cuda.threadIdx.x
+        word = words[i] if i < words.size else uint64(0)
+        at = start + before_me(int32(cuda.popc(word)), scan)
+        own = first_word + i % event_words
+        key = ((i // event_words) << 32) | (64 * own)
+        sure = covered[i] & ~loose[own] if covered.size > 0 and word != 0 else uint64(0)
+        while word != 0:
+            bit = trailing_zeros(word)
+            mark = 0 if (sure >> bit) & U1 else UNDECIDED
+            keys[at] = (key + int64(bit)) | mark
+            at += 1
+            word &= word - U1
+        cuda.syncthreads()  # before others use the scan again
+
+
+@kernel("void(i8[::1], i8, u8[:, ::1], u8[::1], u8[::1], i8[::1], i8[::1])")
+def check_bounds(keys, first_clause, lanes, bounds, loose, found, counts):
+    """Keep what is decided and what lies within its bounds, undecided where these do not tell all.
+
+    Keys count clauses from the index's first; what is kept counts them from ``first_clause`` on.
+    """
+    scan = cuda.shared.array(THREADS, int32)
+    for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
+        i = tile * cuda.blockDim.x + cuda.threadIdx.x
+        key = int64(NOTHING)
+        if i < keys.size:
+            key = keys[i] + first_clause
+            if keys[i] & UNDECIDED:
+                clause = uint64(keys[i] & CLAUSE)
+                within, inside = check(clause, lanes, keys[i] >> 32, bounds)
+                if within != TOPS:
+                    key = int64(NOTHING)
+                elif inside == TOPS and not (loose[clause >> U6] >> (clause & U63)) & U1:
+                    key ^= UNDECIDED
+        keep(key, tile, found, counts, scan)

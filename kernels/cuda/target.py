@@ -1,0 +1,166 @@
+"""How kernels are compiled for CUDA from Python functions, and run where numba simulates a device.
+
+A kernel is a plain function. What it calls, the scalar bodies of the CPU among them, is compiled for the device by
+binding its global names anew: a function to its device form, an instruction of the CPU to one of the device. In the
+simulator (``NUMBA_ENABLE_CUDASIM=1``) they are all bound to plain Python instead.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numba import cuda as numba_cuda
+from numba.core import config
+from numpy.typing import NDArray
+
+from gpumatch.kernels import bits
+
+SIMULATED = bool(config.ENABLE_CUDASIM)
+THREADS = 256  # per block, unless a kernel says otherwise
+
+
+class _Shared:
+    """Shared memory of the block that runs in the simulator, full of nonsense before a kernel writes to it.
+
+    The simulator's own is made twice if two threads ask for it at the same moment, and outlives its block.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._block: Any = None
+        self._held: dict[int, NDArray[Any]] = {}
+
+    def array(self, shape: int, dtype: Any) -> NDArray[Any]:
+        line = sys._getframe(1).f_lineno
+        block = threading.current_thread()._manager  # type: ignore[attr-defined]
+        with self._lock:
+            if self._block is not block:
+                self._block, self._held = block, {}
+            if line not in self._held:
+                size = shape * np.dtype(str(dtype)).itemsize
+                self._held[line] = np.full(size, 0x5B, np.uint8).view(str(dtype)).view(Checked)
+            return self._held[line]
+
+
+class _Simulated:
+    """What kernels know as ``cuda``, taken from the simulator at the time of each call."""
+
+    shared = _Shared()
+
+    def __getattr__(self, name: str) -> Any:
+        from numba.cuda.simulator.kernel import _get_kernel_context
+
+        return getattr(_get_kernel_context(), name)
+
+
+class Checked(np.ndarray):  # type: ignore[type-arg]
+    """An array in the simulator that refuses what a device would not notice: places before its start."""
+
+    def __getitem__(self, at: Any) -> Any:
+        return super().__getitem__(_checked(at))
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        super().__setitem__(_checked(at), value)
+
+
+def _checked(at: Any) -> Any:
+    if not isinstance(at, (slice, tuple)) and at < 0:
+        raise IndexError(f"index {at} is below zero")
+    return at
+
+
+cuda: Any = _Simulated() if SIMULATED else numba_cuda
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An entry point on the device; ``signature`` are the types of its arguments, as numba writes them."""
+
+    name: str
+    function: Callable[..., None]
+    signature: str
+    threads: int
+
+    @cached_property
+    def bound(self) -> Callable[..., None]:
+        """The plain function, with all that it calls in the form that the device takes."""
+        plain: Callable[..., None] = _bind(self.function, lambda function: function)
+        return plain
+
+    @cached_property
+    def launcher(self) -> Any:
+        """What ``[grid, block, stream](*args)`` starts; in the simulator its only argument is the tuple of all."""
+        if SIMULATED:
+            return numba_cuda.jit(lambda args: self.bound(*args))
+        return numba_cuda.jit(self.bound)
+
+
+KERNELS: dict[str, Kernel] = {}
+
+
+def kernel(signature: str, threads: int = THREADS) -> Callable[[Callable[..., None]], Kernel]:
+    """Make a function a kernel that runs in blocks of so many threads."""
+
+    def decorate(function: Callable[..., None]) -> Kernel:
+        module = function.__module__.rpartition(".")[2]
+        made = Kernel(f"{module}.{function.__name__}", function, signature, threads)
+        KERNELS[made.name] = made
+        return made
+
+    return decorate
+
+
+def device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function that kernels call and that works on the device only; it stays as it is."""
+    function.__dict__["on_device"] = True
+    return function
+
+
+def _trailing_zeros(word):
+    return np.uint64(cuda.popc((word & (~word + np.uint64(1))) - np.uint64(1)))
+
+
+def _ones(word):
+    return np.uint64(cuda.popc(word))
+
+
+def _prefetch(array, index):
+    """A device has threads enough to wait with."""
+
+
+_INSTRUCTIONS = {id(bits.trailing_zeros): _trailing_zeros, id(bits.ones): _ones, id(bits.prefetch): _prefetch}
+_bound: dict[Any, Any] = {}
+
+
+def _callee(value: Any) -> Any:
+    """The plain function behind a global name of a kernel, or None if it names something else."""
+    if id(value) in _INSTRUCTIONS:
+        return _INSTRUCTIONS[id(value)]
+    if isinstance(value, types.FunctionType):
+        return value if value.__dict__.get("on_device") else None
+    return getattr(value, "py_func", None)
+
+
+def _bind(function: Any, decorate: Callable[[Any], Any]) -> Any:
+    """The function, with the functions that it calls bound to their device forms."""
+    if function in _bound:
+        return _bound[function]
+    names = dict(function.__globals__)
+    for name in function.__code__.co_names:
+        called = _callee(names.get(name))
+        if called is not None:
+            names[name] = _bind(called, _for_device)
+    made = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    _bound[function] = decorate(made)
+    return _bound[function]
+
+
+def _for_device(function: Any) -> Any:
+    return function if SIMULATED else numba_cuda.jit(function, device=True, forceinline=True)

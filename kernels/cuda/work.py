@@ -1,0 +1,99 @@
+"""How blocks share work: slots of many runs dealt out evenly, and what is kept of them packed without gaps.
+
+A *run* is a piece of a list that an event has to look at; the *slots* of all runs are numbered through, and a block
+takes as many consecutive ones as it has threads, whatever runs they lie in. What a thread finds is a *key*: the event,
+a mark, and a clause. A block writes its keys to the front of its own piece of a buffer and counts them; a scan of the
+counts says where they go.
+"""
+
+from __future__ import annotations
+
+from numba import int32, int64
+
+from gpumatch.kernels.cuda.target import THREADS, cuda, device, kernel
+
+UNDECIDED = 1 << 31  # mark of a key: the clause's predicates must still be tested
+CLAUSE = UNDECIDED - 1
+NOTHING = -1
+
+
+@device
+def find_run(slot, low, high, slot_ptr):
+    """Which of the runs ``low..high``, none of them empty, has the slot."""
+    while low < high:
+        mid = (low + high + 1) >> 1
+        if slot_ptr[mid] <= slot:
+            low = mid
+        else:
+            high = mid - 1
+    return low
+
+
+@device
+def own_run(slot, last, slot_ptr, ends):
+    """The run that has a thread's slot, below ``last``. The block searches for the ends of its slots first."""
+    x = cuda.threadIdx.x
+    if x < 2:
+        own = slot - x if x == 0 else min(slot - x + cuda.blockDim.x, last) - 1
+        ends[x] = find_run(own, 0, slot_ptr.size - 2, slot_ptr)
+    cuda.syncthreads()
+    run = find_run(min(slot, last - 1), ends[0], ends[1], slot_ptr)
+    cuda.syncthreads()  # before the ends are those of other slots
+    return run
+
+
+@device
+def before_me(value, scan):
+    """The sum of the values of the threads before this one, in a block whose threads all ask."""
+    x = cuda.threadIdx.x
+    scan[x] = value
+    cuda.syncthreads()
+    step = 1
+    while step < cuda.blockDim.x:
+        more = scan[x - step] if x >= step else 0
+        cuda.syncthreads()
+        scan[x] += more
+        cuda.syncthreads()
+        step *= 2
+    return scan[x] - value
+
+
+@device
+def keep(key, tile, found, counts, scan):
+    """Write the keys of a block's threads, but for NOTHING, to the front of its tile of ``found``, and count them."""
+    total = cuda.syncthreads_count(int32(key >= 0))
+    if cuda.threadIdx.x == 0:
+        counts[tile] = total
+    if total == 0:  # the usual end, and the same for all threads
+        return
+    place = before_me(1 if key >= 0 else 0, scan)
+    if key >= 0:
+        found[tile * cuda.blockDim.x + place] = key
+    cuda.syncthreads()  # before others use the scan again
+
+
+@kernel("void(i8[::1], i8[::1], i8, i8[::1])")
+def compact(found, ends, width, out):
+    """Move the keys of all tiles, ``width`` places each, together; ``ends`` are the sums of their counts."""
+    x = cuda.threadIdx.x
+    for tile in range(cuda.blockIdx.x, ends.size, cuda.gridDim.x):
+        first = int64(0)
+        if tile > 0:
+            first = ends[tile - 1]
+        for i in range(x, ends[tile] - first, cuda.blockDim.x):
+            out[first + i] = found[tile * width + i]
+
+
+@kernel("void(i8[::1], i4[::1], i8[::1], i8[::1])")
+def to_rows(keys, clause_row, found, counts):
+    """Keys of rows in the place of clauses; those of rows below zero are dropped."""
+    scan = cuda.shared.array(THREADS, int32)
+    width = cuda.blockDim.x
+    for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
+        i = tile * width + cuda.threadIdx.x
+        key = int64(NOTHING)
+        if i < keys.size:
+            row = clause_row[keys[i] & CLAUSE]
+            if row >= 0:
+                key = ((keys[i] >> 32) << 32) | row
+        keep(key, tile, found, counts, scan)
