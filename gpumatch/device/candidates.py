@@ -50,7 +50,7 @@ def kept(card: Card, items: int, launch: Callable[[Any, Any], None]) -> Job[Any]
 
 def found_in(card: Card, runs: Runs, kernel: target.Kernel, *args: Any) -> Job[list[Any]]:
     """Keys that a kernel finds in the slots of all runs, so many slots at a time that the buffer stays small."""
-    step = max(card.budget // (2 * _KEY), card.threads)
+    step = max(card.budget // _KEY, card.threads)
     keys = []
     for first in range(0, runs.slots, step):
         last = min(first + step, runs.slots)
@@ -182,7 +182,7 @@ def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
     card.launch(gem.locate_events, coded.count, *coded.entries(), *lines, *bounds)
     places = xp.asarray(places[:, :dims].copy())
     covers = len(a["cover"]) > 0
-    step = max(card.budget // (4 * 8 * gem.WORDS * coded.count), 1)
+    step = max(card.budget // (8 * gem.WORDS * coded.count), 1)
     keys = []
     for tile in range(0, tiles, step):
         part = min(step, tiles - tile)

@@ -24,6 +24,8 @@ _IN_FLIGHT = 2  # pieces of work: while one waits for a number or is copied, the
 _SIMULATED_THREADS = 8  # per block, and blocks per grid: small, since each thread is one of Python's
 _SIMULATED_BLOCKS = 3
 _SIMULATED_MEMORY = 1 << 26
+_SHARE_OF_MEMORY = 32
+_MOST_BYTES = 1 << 29
 
 
 class Card:
@@ -35,11 +37,13 @@ class Card:
         self._lock = threading.Lock()
         self._local = threading.local()  # what the job that a thread is running has under way
         if simulated():
-            self.threads, self.blocks, self.memory = _SIMULATED_THREADS, _SIMULATED_BLOCKS, _SIMULATED_MEMORY
-            return
-        with self.use():
+            self.threads, self.blocks, memory = _SIMULATED_THREADS, _SIMULATED_BLOCKS, _SIMULATED_MEMORY
+        else:
             properties = self.xp.cuda.runtime.getDeviceProperties(number)
             self.threads, self.blocks = target.THREADS, _BLOCKS_PER_UNIT * int(properties["multiProcessorCount"])
+            memory = int(properties["totalGlobalMem"])
+        # Bytes that each buffer of a piece of work should stay below.
+        self.budget = min(memory // _SHARE_OF_MEMORY, _MOST_BYTES)
 
     @contextmanager
     def use(self) -> Iterator[None]:
@@ -55,15 +59,9 @@ class Card:
                     stack.enter_context(self.xp.cuda.using_allocator(allocate))
             yield
 
-    @property
-    def budget(self) -> int:
-        """Bytes that the buffers of one piece of work should stay below."""
-        free = self.memory if simulated() else int(self.xp.cuda.runtime.memGetInfo()[0])
-        return max(min(free // (4 * _IN_FLIGHT), 1 << 30), 1 << 16)
-
     def upload(self, array: Array) -> Any:
         """A copy of a host array on the device, under way on the current stream."""
-        if simulated():
+        if simulated() or array.size == 0:
             return self.xp.asarray(array.copy())
         import cupyx
 
@@ -75,8 +73,15 @@ class Card:
         return copy
 
     def hold(self, array: Array) -> Any:
-        """A copy on the device for good, in the form that kernels take fastest."""
-        return _argument(self.xp.asarray(array))
+        """A copy on the device for good, in the form that kernels take fastest, and ready on all streams."""
+        held = self.xp.asarray(array)
+        self.synchronize()
+        return _argument(held)
+
+    def synchronize(self) -> None:
+        """Wait for all that is under way on the current stream."""
+        if not simulated():
+            self.xp.cuda.get_current_stream().synchronize()
 
     def download(self, array: Any) -> Array:
         """A copy of an array of the device on the host."""
@@ -91,7 +96,9 @@ class Card:
         grid = min(-(-items // threads), self.blocks if blocks is None else blocks)
         if simulated():
             with self._lock, np.errstate(over="ignore"):  # integers wrap around on a device
-                kernel.launcher[grid, threads](tuple(map(_argument, args)))
+                given = tuple(map(_argument, args))
+                kernel.check(given)
+                kernel.launcher[grid, threads](given)
             return
         from numba import cuda
 
@@ -142,8 +149,8 @@ class Card:
 
     def _forget(self) -> None:
         """Give unused memory back, so that smaller pieces find room."""
+        self.synchronize()
         if not simulated():
-            self.xp.cuda.get_current_stream().synchronize()
             self.xp.get_default_memory_pool().free_all_blocks()
 
 

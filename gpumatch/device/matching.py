@@ -34,18 +34,17 @@ def match(card: Card, targets: Sequence[Target], batch: EventBatch, once: bool) 
     ``once``: rows are shared by many clauses.
     """
     with card.use():
+        card.synchronize()  # events on the device may still be under way
         encoders = [Encoder(target.resident, batch) for target in targets]
-        width = 4 * max((target.resident.width for target in targets), default=1)
+        width = max((target.resident.width for target in targets), default=1)
         most = max(min(card.budget // (4 * width), _EVENTS), 1)
         parts = card.run(len(batch), most, lambda start, stop: _match_range(card, targets, encoders, start, stop, once))
         return _joined(card, parts)
 
 
 def _joined(card: Card, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """One result of consecutive ranges."""
+    """One result of consecutive ranges: a copy on the stream of the caller, who may free it there."""
     xp = card.xp
-    if len(parts) == 1:
-        return parts[0]
     offsets, base = [xp.zeros(1, dtype=np.int64)], 0
     for ends, rows in parts:
         offsets.append(ends[1:] + base)

@@ -17,7 +17,10 @@ from typing import Any
 
 import numpy as np
 from numba import cuda as numba_cuda
-from numba.core import config
+from numba.core import config, sigutils
+from numba.core.types import Array as ArrayType
+from numba.core.types import Integer
+from numba.np.numpy_support import as_dtype
 from numpy.typing import NDArray
 
 from gpumatch.kernels import bits
@@ -99,7 +102,24 @@ class Kernel:
         """What ``[grid, block, stream](*args)`` starts; in the simulator its only argument is the tuple of all."""
         if SIMULATED:
             return numba_cuda.jit(lambda args: self.bound(*args))
-        return numba_cuda.jit(self.bound)
+        return numba_cuda.jit(self.signature)(self.bound)
+
+    @cached_property
+    def types(self) -> tuple[Any, ...]:
+        """Of the arguments, as numba's."""
+        found: tuple[Any, ...] = sigutils.normalize_signature(self.signature)[0]
+        return found
+
+    def check(self, args: tuple[Any, ...]) -> None:
+        """Refuse arguments in the simulator that a device would not take: it knows no types of its own."""
+        for at, (given, wanted) in enumerate(zip(args, self.types, strict=True)):
+            if isinstance(given, np.ndarray) and isinstance(wanted, ArrayType):
+                right = given.dtype == as_dtype(wanted.dtype) and given.ndim == wanted.ndim
+                if right and given.flags.c_contiguous:
+                    continue
+            elif isinstance(given, int) and isinstance(wanted, Integer):
+                continue
+            raise TypeError(f"argument {at} of {self.name} is {wanted}, found {given!r}")
 
 
 KERNELS: dict[str, Kernel] = {}
