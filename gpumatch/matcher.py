@@ -377,7 +377,7 @@ class Matcher:
         keys = ("subscriptions", "removed", "clauses", "predicates", "programs", "postings", "bytes")
         sums = {key: sum(part[key] for part in segments) for key in keys}
         count = 0 if snapshot.destinations is None else len(snapshot.destinations.names)
-        return {**sums, "destinations": count, "segments": segments}
+        return {**sums, "device_bytes": self._engine.nbytes, "destinations": count, "segments": segments}
 
     def to(self, device: str) -> Matcher:
         """The same subscriptions on another device: ``"cpu"`` or ``"cuda:N"``. What is added later is not in both.

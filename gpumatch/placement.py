@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,16 @@ class Placement:
     """The engine of a device, and what lies there: the segments of the snapshot that was matched last, and rows."""
 
     def __init__(self, number: int) -> None:
-        self._card = Card(number)
+        self._number = number
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._residents: dict[int, Resident] = {}
         self._rows: dict[int, Any] = {}
+
+    @cached_property
+    def _card(self) -> Card:
+        """The device, touched when the first events come: a process that forks before may use it in its children."""
+        return Card(self._number)
 
     @property
     def nbytes(self) -> int:

@@ -137,6 +137,10 @@ def _shared(table: Table, rows: Array, count: int) -> Table:
 class Engine(Protocol):
     """Where a matcher's snapshots are matched."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes on a CUDA device that stay there between calls."""
+
     def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
         """The subscriptions that each event satisfies."""
 
@@ -148,6 +152,8 @@ class Engine(Protocol):
 
 class Host:
     """The engine of the CPU."""
+
+    nbytes = 0
 
     def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
         return match_batch(snapshot, batch)

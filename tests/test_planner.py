@@ -1,4 +1,4 @@
-"""What index= and device= take, and what plan() says of them."""
+"""What index= takes, and what plan() says of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def test_auto_chooses_by_size() -> None:
     plan = matcher.plan()
     assert [type(part.index) for part in plan.segments] == [gm.PstBloom]
     assert plan.segments[0].reason.startswith("auto: 200 clauses")
-    assert plan.device == "cpu"
 
 
 def test_a_plan_as_text() -> None:
@@ -40,7 +39,6 @@ def test_a_plan_as_text() -> None:
     assert re.fullmatch(r"  the whole segment in another index, estimated: (\w+ [\d.,]+(, )?){5}", lines[3])
     assert lines[4] == "1 subscriptions: Scan() (auto: 1 clauses are tested faster than looked up)"
     assert re.fullmatch(r"  estimated [\d.]+ µs per event", lines[5])
-    assert "auto: this version matches on the CPU only" in str(gm.Matcher(SCHEMA).plan())
 
 
 @pytest.mark.parametrize("index", [*KINDS, *(kind.params() for kind in KINDS.values()), gm.Gem(cells=3, caches=1)])
@@ -83,26 +81,11 @@ def test_a_misspelled_index_gets_a_hint() -> None:
         gm.Matcher(SCHEMA, index="pst_bloom")
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:17"])
-def test_a_gpu_is_not_used_in_silence(device: str) -> None:
-    with pytest.raises(gm.DeviceError) as caught:
-        gm.Matcher(SCHEMA, device=device)
-    assert str(caught.value) == (
-        f"device {device!r} was asked for, but this version matches on the CPU only; use device='cpu'"
-    )
-
-
-@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:-1", "", "CPU", None, 0, ["cpu"]], ids=repr)
-def test_a_device_that_is_none(device: Any) -> None:
-    with pytest.raises(gm.DeviceError, match="device is 'auto' or 'cpu', found"):
-        gm.Matcher(SCHEMA, device=device)
-
-
 def test_loading_to_a_device(tmp_path: Any) -> None:
     gm.Matcher(SCHEMA).save(tmp_path / "idx")
     assert gm.load(tmp_path / "idx", device="cpu").device == "cpu"
-    with pytest.raises(gm.DeviceError, match="matches on the CPU only"):
-        gm.load(tmp_path / "idx", device="cuda:0")
+    with pytest.raises(gm.DeviceError, match="device is 'auto', 'cpu' or 'cuda:N', found 'gpu'"):
+        gm.load(tmp_path / "idx", device="gpu")
 
 
 # What auto chooses

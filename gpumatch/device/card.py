@@ -116,7 +116,7 @@ class Card:
         """
         ranges = deque((start, min(start + most, count)) for start in range(0, count, most))
         idle = [self._stream() for _ in range(_IN_FLIGHT)]
-        active: deque[_Running[T]] = deque()
+        active: deque[_Running] = deque()
         done: dict[int, T] = {}
         side_by_side = _IN_FLIGHT
         while ranges or active:
@@ -124,17 +124,19 @@ class Card:
                 start, stop = ranges.popleft()
                 active.append(_Running(start, stop, job(start, stop), idle.pop()))
             running = active.popleft()
+            short = ""
             try:
                 finished = running.advance(self)
-            except MemoryError as error:
+            except MemoryError as error:  # which holds on to the arrays of the job while it is looked at
+                short = str(error) or "out of memory"
+            if short:
                 running.job.close()
                 self._forget()
-                idle.append(running.stream)
                 side_by_side = 1
-                ranges.extendleft(reversed(_smaller(running, alone=not active, error=error)))
-                continue
-            if finished:
+                ranges.extendleft(reversed(_smaller(running, not active, short)))
+            elif finished:
                 done[running.start] = running.result
+            if short or finished:
                 idle.append(running.stream)
             else:
                 active.append(running)
@@ -183,16 +185,16 @@ class _Running:
         return False
 
 
-def _smaller(running: _Running, alone: bool, error: MemoryError) -> Sequence[tuple[int, int]]:
+def _smaller(running: _Running, alone: bool, short: str) -> Sequence[tuple[int, int]]:
     """What to do instead of a piece of work for which there was not enough memory."""
     start, stop = running.start, running.stop
     if not alone:
         return [(start, stop)]
     if stop - start == 1:
         raise DeviceError(
-            "the device has not enough free memory to match a single event; free some, use an index with fewer "
-            "candidates, or device='cpu'"
-        ) from error
+            f"the device has not enough free memory to match a single event ({short}); free some, use an index with "
+            "fewer candidates, or device='cpu'"
+        )
     middle = (start + stop) // 2
     return [(start, middle), (middle, stop)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import int32, int64
 
 from gpumatch.kernels.cuda.target import THREADS, cuda, kernel
-from gpumatch.kernels.cuda.work import NOTHING, UNDECIDED, keep, own_run
+from gpumatch.kernels.cuda.work import NOTHING, UNDECIDED, before_me, keep, own_run
 from gpumatch.kernels.ladder import climb
 
 
@@ -38,6 +38,7 @@ def test_waiting(
     """Keys of the clauses in slots ``first:last`` whose predicates all hold; adds to ``tests`` how many were tested."""
     scan = cuda.shared.array(THREADS, int32)
     ends = cuda.shared.array(2, int64)
+    tested = int64(0)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         slot = first + tile * cuda.blockDim.x + cuda.threadIdx.x
         run = own_run(slot, last, slot_ptr, ends)
@@ -50,7 +51,10 @@ def test_waiting(
             event = (entry_ptr[e + 1], entry_attribute, entry_code)
             steps = climb(clause, row, event, clause_ptr, (predicate, range_lo, range_hi))
             length = clause_ptr[clause + 1] - clause_ptr[clause]
-            cuda.atomic.add(tests, 0, min(steps + 1, length))
+            tested += min(steps + 1, length)
             if steps == length:
                 key = (e << 32) | clause | (UNDECIDED if clause_program[clause] >= 0 else 0)
         keep(key, tile, found, counts, scan)
+    before = before_me(int32(tested), scan)
+    if cuda.threadIdx.x == cuda.blockDim.x - 1:
+        cuda.atomic.add(tests, 0, before + tested)
