@@ -11,7 +11,7 @@ import numpy as np
 from gpumatch.coded import Table
 from gpumatch.device.card import Card
 from gpumatch.device.matching import Target, match
-from gpumatch.device.resident import Resident
+from gpumatch.device.resident import Parts, Resident
 from gpumatch.errors import DeviceError
 from gpumatch.events import EventBatch
 from gpumatch.predicates import Array
@@ -39,8 +39,7 @@ class Placement:
     def nbytes(self) -> int:
         """Bytes on the device that stay there between calls."""
         with self._lock:
-            rows = sum(len(rows) * rows.dtype.itemsize for rows in self._rows.values())
-            return rows + sum(resident.nbytes for resident in self._residents.values())
+            return sum(resident.nbytes for resident in self._residents.values())
 
     def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
         """The subscriptions that each event satisfies; the result stays on the device until it is looked at."""
@@ -65,13 +64,14 @@ class Placement:
 
     def _resident(self, segment: Segment) -> Resident:
         if id(segment) not in self._residents:
-            flats = [part.index for part in segment.parts]
+            indexes = [part.index for part in segment.parts]
+            parts = Parts(segment.attributes, segment.used, segment.book, segment.table, indexes)
             try:
-                made = Resident(self._card, segment.attributes, segment.used, segment.book, segment.table, flats)
+                made = Resident(self._card, parts)
             except MemoryError as error:
                 raise DeviceError(
-                    f"an index of {segment.stats()['bytes']:,} bytes does not fit the free memory of the device; free "
-                    "some, take an index that needs less (Matcher(memory_limit=…)), or device='cpu'"
+                    f"{parts.nbytes:,} bytes of an index do not fit the free memory of the device; free some, take an "
+                    "index that needs less (Matcher(memory_limit=…)), or device='cpu'"
                 ) from error
             self._residents[id(segment)] = made
         return self._residents[id(segment)]

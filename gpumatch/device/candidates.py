@@ -171,7 +171,7 @@ def _gem(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[
 
 
 def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
-    """What touches an event's cells and lies within its bounds; ascending by event and clause in each group of tiles."""
+    """What touches an event's cells and lies within its bounds; ascending by event and clause in a group of tiles."""
     a, xp, flat = index.arrays, card.xp, index.flat
     dims, tiles = len(a["cell_ptr"]) - 1, len(a["loose"]) // gem.WORDS
     cells = len(a["count"])

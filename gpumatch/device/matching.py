@@ -17,6 +17,8 @@ from gpumatch.index.flat import count as add_to_counter
 from gpumatch.kernels.cuda import verify, work
 
 _EVENTS = 1 << 16  # that are matched at once, at most
+_PIECES = 4  # of a batch, so that one is copied while another is matched,
+_FEW = 4096  # if they have so many events
 _SAMPLED = 16  # of an approximate index one event in so many is checked
 
 
@@ -37,7 +39,7 @@ def match(card: Card, targets: Sequence[Target], batch: EventBatch, once: bool) 
         card.synchronize()  # events on the device may still be under way
         encoders = [Encoder(target.resident, batch) for target in targets]
         width = max((target.resident.width for target in targets), default=1)
-        most = max(min(card.budget // (4 * width), _EVENTS), 1)
+        most = max(min(card.budget // (4 * width), _EVENTS, max(-(-len(batch) // _PIECES), _FEW)), 1)
         parts = card.run(len(batch), most, lambda start, stop: _match_range(card, targets, encoders, start, stop, once))
         return _joined(card, parts)
 
