@@ -80,12 +80,14 @@ def to_host(array: Any) -> Any:
     return array.get() if is_device_array(array) else array
 
 
+def place(number: int) -> AbstractContextManager[Any]:
+    """Makes a device the current one."""
+    return nullcontext() if simulated() else library().cuda.Device(number)
+
+
 def place_of(array: Any) -> AbstractContextManager[Any]:
-    """Makes the device of an array the current one."""
-    if isinstance(array, np.ndarray):
-        return nullcontext()
-    place: AbstractContextManager[Any] = array.device
-    return place
+    """Makes the device of an array the current one; of an array on the host, or of None, that is as it is."""
+    return array.device if is_device_array(array) and not simulated() else nullcontext()
 
 
 def wrap(pointer: int, shape: tuple[int, ...], dtype: Any, owner: object, strides: Any = None) -> Any:
@@ -118,6 +120,12 @@ def wait_for(kind: Literal["stream", "event"], handle: int) -> None:
     """Wait until the work on a CUDA stream, or that before an event, is done."""
     if not simulated():
         getattr(library().cuda.runtime, f"{kind}Synchronize")(handle)
+
+
+def finish() -> None:
+    """Wait until the work on the current stream is done: what it made may be used on any stream then."""
+    if not simulated():
+        library().cuda.get_current_stream().synchronize()
 
 
 class DeviceArray(np.ndarray[Any, np.dtype[Any]]):

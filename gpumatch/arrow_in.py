@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pt
 
+from gpumatch.arrays import library_of, to_host
 from gpumatch.columns import (
     BAD_TEXT,
     INEXACT,
@@ -57,7 +58,8 @@ def _arrow(data: Any) -> Any:
         return data.to_arrow()  # its C stream fails for dates and categories in some versions
     if hasattr(data, "__arrow_c_stream__"):
         return pa.chunked_array(data)
-    return pa.array(data) if hasattr(data, "__arrow_c_array__") else np.asarray(data)
+    exports = hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_device_array__")
+    return pa.array(data) if exports else np.asarray(data)
 
 
 def of_library(data: object, library: str) -> bool:
@@ -68,7 +70,7 @@ def of_library(data: object, library: str) -> bool:
 def from_numpy(name: str, kind: AttributeType, array: Array) -> Column | None:
     """A one-dimensional array, or a two-dimensional one for a list attribute; masked entries are missing."""
     if not 1 <= array.ndim <= 1 + kind.multi:
-        raise _wrong_type(name, kind, f"{array.ndim}-dimensional {array.dtype}", array.ndim > 1)
+        raise wrong_type(name, kind, f"{array.ndim}-dimensional {array.dtype}", array.ndim > 1)
     mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
     array = np.asarray(array)
     if mask is None and not kind.multi and kind.kind in _AS_IT_IS and array.dtype == _AS_IT_IS[kind.kind]:
@@ -77,6 +79,8 @@ def from_numpy(name: str, kind: AttributeType, array: Array) -> Column | None:
         values = array.astype(object)  # a copy
         values[False if mask is None else mask] = None
         return from_values(name, kind, values.tolist())
+    if mask is not None and array.dtype.kind == "M":
+        mask = mask | np.isnat(array)  # Arrow takes either NaT or the mask for null
     try:
         flat = pa.array(_native(array).reshape(-1), mask=None if mask is None else mask.reshape(-1))
     except BadValue as bad:
@@ -84,7 +88,7 @@ def from_numpy(name: str, kind: AttributeType, array: Array) -> Column | None:
     except UnicodeError:
         return from_values(name, kind, array.tolist())  # knows which event is to blame
     except pa.ArrowException:
-        raise _wrong_type(name, kind, str(array.dtype), False) from None
+        raise wrong_type(name, kind, str(array.dtype), False) from None
     if array.ndim == 1:
         return from_arrow(name, kind, flat)
     ends = np.arange(len(array) + 1, dtype=np.int64) * array.shape[1]
@@ -112,10 +116,10 @@ def from_arrow(name: str, kind: AttributeType, array: Any) -> Column | None:
         array = pc.run_end_decode(_combined(array))
     if array.null_count == len(array):
         return None
-    if not _fits(kind, array.type):
+    if not fits(kind, array.type):
         if pt.is_floating(array.type) and np.isnan(_combined(array).to_numpy(zero_copy_only=False)).all():
             return None  # how pandas writes a column of nothing
-        raise _mismatch(name, kind, array.type)
+        raise mismatch(name, kind, array.type)
     try:
         return _lists(kind, _combined(array)) if kind.multi else Column(*_scalars(kind, array))
     except BadValue as bad:
@@ -125,7 +129,7 @@ def from_arrow(name: str, kind: AttributeType, array: Any) -> Column | None:
         raise SchemaError(f"attribute {name!r} is {kind}, but its column is {array.type}: {error}; {hint}") from error
 
 
-def _fits(kind: AttributeType, found: Any) -> bool:
+def fits(kind: AttributeType, found: Any) -> bool:
     if kind.multi:
         return is_list(found) and (pt.is_null(found.value_type) or _scalar_fits(kind, found.value_type))
     return _scalar_fits(kind, found)
@@ -150,14 +154,14 @@ def is_list(found: Any) -> bool:
     return any(test(found) for test in tests)
 
 
-def _mismatch(name: str, kind: AttributeType, found: Any) -> SchemaError:
+def mismatch(name: str, kind: AttributeType, found: Any) -> SchemaError:
     inner = found.value_type if kind.multi and is_list(found) else found
     if kind.kind in ("timestamp", "date") and pt.is_timestamp(inner) and kind.multi == is_list(found):
         return SchemaError(f"attribute {name!r} is {kind}, but its column is {found}; {zone_hint(kind)}")
-    return _wrong_type(name, kind, str(found), is_list(found))
+    return wrong_type(name, kind, str(found), is_list(found))
 
 
-def _wrong_type(name: str, kind: AttributeType, found: str, is_list: bool) -> SchemaError:
+def wrong_type(name: str, kind: AttributeType, found: str, is_list: bool) -> SchemaError:
     if kind.multi and not is_list:
         hint = f"pass a list per event, or declare the attribute as {kind.name}"
     elif is_list and not kind.multi:
@@ -183,9 +187,20 @@ def _lists(kind: AttributeType, array: Any) -> Column:
     try:
         values, present = _scalars(kind, elements)
     except BadValue as bad:
-        raise BadValue(int(np.searchsorted(offsets, bad.at, "right")) - 1, bad.found, bad.why) from None
-    if isinstance(values, np.ndarray) and values.dtype == np.float64 and np.isnan(values).any():
-        present = ~np.isnan(values)
+        raise in_list(bad, offsets) from None
+    return list_column(values, present, offsets, valid)
+
+
+def in_list(bad: BadValue, offsets: Array) -> BadValue:
+    """A bad element of a list as a bad value of the list's event."""
+    return BadValue(int(np.searchsorted(to_host(offsets), bad.at, "right")) - 1, bad.found, bad.why)
+
+
+def list_column(values: Array | Strings, present: Array | None, offsets: Array, valid: Array | None) -> Column:
+    """A column of lists without their missing elements."""
+    if not isinstance(values, Strings) and values.dtype == np.float64:
+        there = values == values
+        present = None if there.all() else there
     if present is not None:
         values, offsets = values[present], starts(present)[offsets]
     return Column(values, valid, offsets)
@@ -193,8 +208,8 @@ def _lists(kind: AttributeType, array: Any) -> Column:
 
 def starts(lengths: Array) -> Array:
     """0 and the running sums: where each of consecutive runs begins, and where the last one ends."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets: Array = library_of(lengths).zeros(len(lengths) + 1, dtype=np.int64)
+    offsets[1:] = lengths.cumsum(dtype=np.int64)
     return offsets
 
 
@@ -214,68 +229,75 @@ def _valid(array: Any) -> Array | None:
 def _scalars(kind: AttributeType, array: Any) -> tuple[Array | Strings, Array | None]:
     """Values and validity of an array whose type fits."""
     if kind.kind == "string":
-        strings = _strings(array)
-        there = strings.indices >= 0
-        return strings, None if there.all() else there
+        return with_presence(_strings(array))
     if pt.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
-    array = _combined(array)
-    if pt.is_floating(array.type):
-        floats = array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)  # nulls are NaN now
-        return (floats, None) if kind.kind == "float" else whole(floats)
+    return numbers(kind, array.type, *plain(_combined(array)))
+
+
+def with_presence(strings: Strings) -> tuple[Strings, Array | None]:
+    """Strings, and which of them are there (None: all)."""
+    there = strings.indices >= 0
+    return strings, None if there.all() else there
+
+
+def plain(array: Any) -> tuple[Array, Array | None]:
+    """Numbers, booleans or times as numpy has them, NaN or 0 for null, and which of them are not null (None: all)."""
+    found = array.type
+    if pt.is_floating(found):
+        return array.to_numpy(zero_copy_only=False), None  # nulls are NaN now
+    if pt.is_date32(found):
+        array = array.cast(pa.int32())
+    elif pt.is_temporal(found):
+        array = array.view(pa.int64())
     valid = _valid(array)
+    if valid is not None:
+        array = array.fill_null(False if pt.is_boolean(found) else 0)
+    return array.to_numpy(zero_copy_only=False), valid
+
+
+def numbers(kind: AttributeType, found: Any, values: Array, valid: Array | None) -> tuple[Array, Array | None]:
+    """Values and validity, in the form of a column, of what ``plain`` gives; on the host or on a device."""
+    if pt.is_floating(found):
+        floats = values.astype(np.float64, copy=False)
+        return (floats, None) if kind.kind == "float" else whole(floats)
     if kind.kind == "float":
-        floats = exact(_filled(array))
-        return floats if valid is None else np.where(valid, floats, np.nan), None
+        floats = exact(values)
+        return floats if valid is None else library_of(floats).where(valid, floats, np.nan), None
     if kind.kind in ("date", "timestamp"):
-        return _times(kind, array), valid
-    ints = _filled(array)
-    if ints.dtype == np.uint64 and ints.max() > 2**63 - 1:
-        raise BadValue(int(np.argmax(ints)), int(ints.max()), OUTSIDE_INT64)
-    return ints.astype(np.int64, copy=False), valid
-
-
-def _filled(array: Any) -> Array:
-    """An integer or boolean array as numpy, with 0 for null."""
-    if array.null_count:  # fill_null copies in any case
-        array = array.fill_null(False if pt.is_boolean(array.type) else 0)
-    filled: Array = array.to_numpy(zero_copy_only=False)
-    return filled
+        nanos = NANOS["day" if pt.is_date32(found) else "ms" if pt.is_date64(found) else found.unit]
+        return rescale(values.astype(np.int64, copy=False), nanos, kind), valid
+    if values.dtype == np.uint64 and values.max() > 2**63 - 1:
+        raise BadValue(int(values.argmax()), int(values.max()), OUTSIDE_INT64)
+    return values.astype(np.int64, copy=False), valid
 
 
 def whole(floats: Array) -> tuple[Array, Array | None]:
     """Floats as int64 and validity: NaN is missing, anything else must be whole and in range."""
-    valid = ~np.isnan(floats)
+    xp = library_of(floats)
+    valid = floats == floats
     if not valid.all():
-        floats = np.where(valid, floats, 0.0)
+        floats = xp.where(valid, floats, 0.0)
     inside = (floats >= -(2.0**63)) & (floats < 2.0**63)
-    good = inside & (np.trunc(floats) == floats)
+    good = inside & (xp.trunc(floats) == floats)
     if not good.all():
-        at = int(np.argmin(good))
+        at = int(good.argmin())
         raise BadValue(at, float(floats[at]), NOT_WHOLE if inside[at] else OUTSIDE_INT64)
     return floats.astype(np.int64), None if valid.all() else valid
 
 
 def exact(ints: Array) -> Array:
     """Integers as float64, each of which must be exact: its odd factor needs at most 53 bits."""
-    floats = ints.astype(np.float64)
     if ints.dtype.itemsize == 8 and len(ints):
-        size = np.abs(ints).astype(np.uint64)  # right for -2**63 as well, by wrapping twice
-        odd = np.where(size > 2**53, size // np.maximum(size & (~size + np.uint64(1)), 1), 0)
+        xp, one = library_of(ints), np.uint64(1)
+        size = ints.astype(np.uint64)
+        size = xp.where(ints < 0, ~size + one, size)  # right for -2**63 as well
+        large = xp.where(size > 2**53, size, one)
+        odd = large // (large & (~large + one))
         if odd.max() > 2**53:
-            at = int(np.argmax(odd))
+            at = int(odd.argmax())
             raise BadValue(at, int(ints[at]), INEXACT)
-    return floats
-
-
-def _times(kind: AttributeType, array: Any) -> Array:
-    """Dates and timestamps in the attribute's step."""
-    found = array.type
-    if pt.is_date32(found):
-        ticks, nanos = _filled(array.cast(pa.int32())).astype(np.int64), NANOS["day"]
-    else:
-        ticks, nanos = _filled(array.view(pa.int64())), NANOS["ms" if pt.is_date64(found) else found.unit]
-    return rescale(ticks, nanos, kind)
+    return ints.astype(np.float64)
 
 
 def rescale(ticks: Array, nanos: int, kind: AttributeType) -> Array:
@@ -286,12 +308,12 @@ def rescale(ticks: Array, nanos: int, kind: AttributeType) -> Array:
         bad, why = (ticks > limit) | (ticks < -limit), too_far(kind)
         scaled = ticks if nanos == step else ticks * (nanos // step)
     else:
-        scaled, rest = np.divmod(ticks, step // nanos)
-        bad, why = rest != 0, too_fine(kind)
+        scaled = ticks // (step // nanos)
+        bad, why = scaled * (step // nanos) != ticks, too_fine(kind)
     if bad.any():
-        at = int(np.argmax(bad))
+        at = int(bad.argmax())
         unit = next(unit for unit, length in NANOS.items() if length == nanos)
-        found = ticks[at : at + 1].astype(f"datetime64[{'D' if unit == 'day' else unit}]")
+        found = to_host(ticks[at : at + 1]).astype(f"datetime64[{'D' if unit == 'day' else unit}]")
         raise BadValue(at, str(found[0]), why)
     return scaled
 
@@ -304,12 +326,16 @@ def _strings(array: Any) -> Strings:
     if dictionary.null_count or len(dictionary) > len(encoded):  # the latter would cost more to encode than the events
         encoded = dictionary.take(encoded.indices).dictionary_encode()
         dictionary = encoded.dictionary
-    indices = encoded.indices.cast(pa.int32()).fill_null(-1).to_numpy()
+    return checked_text(Strings(dictionary, encoded.indices.cast(pa.int32()).fill_null(-1).to_numpy()))
+
+
+def checked_text(strings: Strings) -> Strings:
+    """The strings, if all of their dictionary is Unicode."""
     try:
-        dictionary.validate(full=True)
+        strings.dictionary.validate(full=True)
     except pa.ArrowInvalid:
-        raise _bad_text(dictionary, indices) from None
-    return Strings(dictionary, indices)
+        raise _bad_text(strings.dictionary, strings.indices) from None
+    return strings
 
 
 def _bad_text(dictionary: Any, indices: Array) -> BadValue:
@@ -317,5 +343,5 @@ def _bad_text(dictionary: Any, indices: Array) -> BadValue:
         try:
             text.as_py().decode()
         except UnicodeDecodeError:
-            return BadValue(int(np.argmax(indices == code)), text.as_py(), BAD_TEXT)
+            return BadValue(int((indices == code).argmax()), text.as_py(), BAD_TEXT)
     raise AssertionError("the dictionary is valid")

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gpumatch.arrays import is_device_array, to_host
 from gpumatch.errors import SchemaError
 from gpumatch.schema import AttributeType, Kind
 
@@ -52,6 +53,10 @@ class Strings:
     def __getitem__(self, at: slice | Array) -> Strings:
         return Strings(self.dictionary, self.indices[at])
 
+    def moved(self, move: Callable[[Any], Any]) -> Strings:
+        """With the indices elsewhere. The dictionary is always on the host."""
+        return Strings(self.dictionary, move(self.indices))
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -60,7 +65,7 @@ class Column:
     ``values`` are float64 (missing is NaN), int64 (also for bool, for days of dates, and for timestamps in the
     attribute's unit), or strings; contiguous and possibly read-only. ``valid`` tells which events have the attribute
     (None: all of them, save for NaN). ``offsets`` cut a list attribute's values into events; null and NaN elements
-    are gone, so an empty list may have had some.
+    are gone, so an empty list may have had some. All arrays of a column are on the host, or all on a CUDA device.
     """
 
     values: Array | Strings
@@ -74,6 +79,20 @@ class Column:
             return Column(self.values[start:stop], valid)
         offsets = self.offsets[start : stop + 1]
         return Column(self.values[int(offsets[0]) : int(offsets[-1])], valid, offsets - offsets[0])
+
+    @property
+    def on_device(self) -> bool:
+        return is_device_array(self.values.indices if isinstance(self.values, Strings) else self.values)
+
+    def moved(self, move: Callable[[Any], Any]) -> Column:
+        """With arrays that a function makes of these, elsewhere."""
+        values = self.values.moved(move) if isinstance(self.values, Strings) else move(self.values)
+        valid = None if self.valid is None else move(self.valid)
+        return Column(values, valid, None if self.offsets is None else move(self.offsets))
+
+    def to_host(self) -> Column:
+        """On the host: a copy of a column on a device, any other as it is."""
+        return self.moved(to_host) if self.on_device else self
 
 
 class BadValue(Exception):  # noqa: N818 - never leaves the package: callers add the attribute's name

@@ -1,4 +1,4 @@
-"""Batches of events: rows, Arrow, pandas, polars or CSR in, typed columns out."""
+"""Batches of events: rows, Arrow, pandas, polars, cuDF, CuPy or CSR in, typed columns out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from gpumatch.arrow_in import from_any, of_library
 from gpumatch.columns import NANOS, Array, Column, Strings, from_values
+from gpumatch.cuda_in import device_table, from_device, length_of, on_device
 from gpumatch.errors import SchemaError
 from gpumatch.expr.tree import Constant, Timestamp
 from gpumatch.schema import AttributeType, Schema
@@ -20,13 +21,18 @@ from gpumatch.sparse import Csr, Sparse
 __all__ = ["Column", "EventBatch", "Sparse", "Strings"]
 
 _SUPPORTED = (
-    "a list of dicts, a dict of arrays, a pandas or polars DataFrame, an Arrow Table, RecordBatch or "
+    "a list of dicts, a dict of arrays, a pandas, polars or cuDF DataFrame, an Arrow Table, RecordBatch or "
     "RecordBatchReader, anything else that exports Arrow, or an EventBatch"
 )
 
 
 class EventBatch:
-    """Events bound to a schema, as columns; or wide, sparse events as CSR, bound when they are first used."""
+    """Events bound to a schema, as columns; or wide, sparse events as CSR, bound when they are first used.
+
+    Columns in the memory of a CUDA device stay there: those of a cuDF DataFrame, and in a dict of arrays those of cuDF
+    and CuPy, of Arrow on a device, and of what has ``__cuda_array_interface__`` or DLPack. Strings are encoded on the
+    host, except those in a dictionary or categories.
+    """
 
     __slots__ = ("_bound", "_csr", "_length")
 
@@ -47,11 +53,11 @@ class EventBatch:
             if len(data) == 1 and isinstance(data[0], Mapping):
                 return cls(1, (schema, Single.of(data[0], schema)), None)
             return cls(len(data), (schema, _row_columns(data, schema)), None)
-        length, names, column = _table(data)
+        length, names, column = device_table(data) or _table(data)
         columns: dict[int, Column] = {}
         for name in _known(names, schema):
-            position = schema.index(name)
-            found = from_any(name, schema.types[position], column(name))
+            position, given = schema.index(name), column(name)
+            found = (from_device if on_device(given) else from_any)(name, schema.types[position], given)
             if found is not None:
                 columns[position] = found
         return cls(length, (schema, columns), None)
@@ -62,7 +68,8 @@ class EventBatch:
 
         Entry ``k`` gives ``value[k]`` to the attribute ``names[attribute[k]]``. All values of a batch are numbers, or
         all are booleans, strings, or times. Repeated entries of a list attribute are its values; an empty list cannot
-        be written this way. NaN, NaT and null entries are missing.
+        be written this way. NaN, NaT and null entries are missing. If any of the arrays is on a CUDA device, all are
+        kept there.
         """
         csr = Csr.of(offsets, attribute, value, names)
         return cls(len(csr.offsets) - 1, None, csr)
@@ -91,6 +98,26 @@ class EventBatch:
             return None
         return self._bound[1]
 
+    @property
+    def on_device(self) -> bool:
+        """Whether any column, or the entries of a CSR batch, are in the memory of a CUDA device."""
+        if self._csr is not None:
+            return self._csr.column.on_device
+        held = None if self._bound is None else self._bound[1]
+        return isinstance(held, dict) and any(column.on_device for column in held.values())
+
+    def to_host(self) -> EventBatch:
+        """The events with all columns on the host: the batch itself if they are there, else copies of them."""
+        if not self.on_device:
+            return self
+        csr, bound = None if self._csr is None else self._csr.to_host(), self._bound
+        if bound is None:
+            return EventBatch(self._length, None, csr)
+        schema, held = bound[0], self._binding(bound[0])
+        if isinstance(held, Sparse):
+            return EventBatch(self._length, (schema, held.to_host()), csr)
+        return EventBatch(self._length, (schema, {at: column.to_host() for at, column in held.items()}), csr)
+
     def slice(self, start: int, stop: int) -> EventBatch:
         """The events from ``start`` up to ``stop``, as Python slices count; shares the values."""
         events = range(self._length)[start:stop]
@@ -115,8 +142,9 @@ class EventBatch:
             raise IndexError(f"event {event} of a batch of {self._length}") from None
         schema, held = self._bound[0], self._binding(self._bound[0])
         if isinstance(held, Sparse):
-            return _sparse_row(held.slice(event, event + 1), schema)
-        values = {at: _cell(schema.types[at], column.slice(event, event + 1)) for at, column in held.items()}
+            return _sparse_row(held.slice(event, event + 1).to_host(), schema)
+        cells = {at: column.slice(event, event + 1).to_host() for at, column in held.items()}
+        values = {at: _cell(schema.types[at], cell) for at, cell in cells.items()}
         return {schema.names[at]: value for at, value in sorted(values.items()) if value is not None}
 
     def _binding(self, schema: Schema) -> dict[int, Column] | Sparse:
@@ -191,7 +219,7 @@ def _length(arrays: Mapping[str, Any]) -> int:
     first, length = "", None
     for name, array in arrays.items():
         try:
-            found = None if isinstance(array, (str, bytes, Mapping)) else len(array)
+            found = None if isinstance(array, (str, bytes, Mapping)) else length_of(array)
         except TypeError:
             found = None
         if found is None:

@@ -11,30 +11,53 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gpumatch.arrays import is_device_array, library, place_of, simulated, to_host
+
 Array: TypeAlias = NDArray[Any]
 
 _FEW = 16  # ids up to which looking up one after another is faster
 _CHUNK = 1024  # events whose ids are looked up at once when iterating
+_EXTRAS = {"cupy": "'gpumatch[gpu13]' or 'gpumatch[gpu12]'", "cudf": "'gpumatch[cudf13]' or 'gpumatch[cudf12]'"}
 
 
 class Matches:
     """The matches of a batch as CSR: event ``i`` has ``rows[offsets[i]:offsets[i + 1]]``, ascending.
 
     Rows index the ids of the snapshot that was matched, so a result stays right when the matcher changes. Of
-    ``Matcher.destinations``, rows and ids are the destinations.
+    ``Matcher.destinations``, rows and ids are the destinations. What was matched on a CUDA device stays there, and is
+    copied to the host once if it is looked at there; ``to_cupy`` and ``to_cudf`` do not copy it.
     """
 
-    __slots__ = ("_column", "_ids", "offsets", "rows")
+    __slots__ = ("_column", "_ids", "_made", "_offsets", "_rows")
 
     def __init__(self, offsets: Array, rows: Array, ids: Any, column: str = "subscription") -> None:
-        """``ids``: an Arrow array of the ids, int64 or string, in row order; ``column``: what they are in tables."""
+        """``ids``: an Arrow array of the ids, int64 or string, in row order; ``column``: what they are in tables.
+
+        ``offsets`` and ``rows`` are both on the host or both on a device.
+        """
         if pa.types.is_string(ids.type):
             ids = ids.cast(pa.large_string())  # the ids of many pairs outgrow 32-bit offsets
-        self.offsets, self.rows, self._ids, self._column = offsets, rows, ids, column
+        self._made, self._ids, self._column = (offsets, rows), ids, column
+        self._offsets: Array | None = None
+        self._rows: Array | None = None
+
+    @property
+    def offsets(self) -> Array:
+        """Where the rows of each event begin, and where the last ones end; int64, on the host."""
+        if self._offsets is None:
+            self._offsets = to_host(self._made[0])
+        return self._offsets
+
+    @property
+    def rows(self) -> Array:
+        """The rows of one event after another, on the host."""
+        if self._rows is None:
+            self._rows = to_host(self._made[1])
+        return self._rows
 
     def __len__(self) -> int:
         """The number of events."""
-        return len(self.offsets) - 1
+        return len(self._made[0]) - 1
 
     @property
     def counts(self) -> Array:
@@ -45,7 +68,7 @@ class Matches:
     @property
     def n_pairs(self) -> int:
         """The number of matches of all events together."""
-        return len(self.rows)
+        return len(self._made[1])
 
     def ids(self, event: int) -> list[int | str]:
         """The ids of the subscriptions that an event satisfies; a negative index counts from the end."""
@@ -85,6 +108,24 @@ class Matches:
         """The table of ``to_arrow`` as a polars DataFrame."""
         return _library("polars").from_arrow(self.to_arrow())
 
+    def to_cupy(self) -> tuple[Any, Any]:
+        """Offsets and rows as CuPy arrays: as they are if made on a device, else copied to the current one."""
+        offsets, rows = self._made
+        if is_device_array(offsets):
+            return offsets, rows
+        upload = (library() if simulated() else _library("cupy")).asarray
+        return upload(offsets), upload(rows)
+
+    def to_cudf(self) -> Any:
+        """The table of ``to_arrow`` as a cuDF DataFrame. Pairs are put together on the device; ids are copied there."""
+        cudf = _library("cudf")
+        offsets, rows = self.to_cupy()
+        with place_of(rows):
+            xp = library()
+            event = xp.searchsorted(offsets, xp.arange(len(rows), dtype=np.int64), "right") - 1
+            ids = cudf.Series.from_arrow(self._ids).take(rows).reset_index(drop=True)
+            return cudf.DataFrame({"event": event, self._column: ids})
+
     def __eq__(self, other: object) -> bool:
         """Whether the same ids match the same events."""
         if not isinstance(other, Matches):
@@ -106,4 +147,5 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"to_{name}() needs {name}: pip install {name}; to_arrow() works without it") from error
+        install = _EXTRAS.get(name, name)
+        raise ImportError(f"to_{name}() needs {name}: pip install {install}; to_arrow() works without it") from error

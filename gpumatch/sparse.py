@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as pt
 
-from gpumatch.arrow_in import empty, exact, from_any, rescale, starts, whole
+from gpumatch.arrays import finish, is_device_array, library, library_of, to_host
+from gpumatch.arrow_in import empty, exact, from_any, in_list, rescale, starts, whole
 from gpumatch.columns import Array, BadValue, Column, Strings, tick, zone_hint
+from gpumatch.cuda_in import from_device, length_of, on_device, type_of
 from gpumatch.errors import SchemaError
 from gpumatch.schema import AttributeType, Schema, parse_type
 
@@ -21,7 +23,8 @@ class Sparse:
     """CSR events bound to a schema: entries of unknown attributes and missing values are gone.
 
     ``attribute`` holds positions in the schema, ascending within an event and repeated only for list attributes.
-    Numbers stay in the type they came in, checked to convert exactly to that of their attribute.
+    Numbers stay in the type they came in, checked to convert exactly to that of their attribute. All arrays are on the
+    host, or all on a CUDA device.
     """
 
     offsets: Array  # int64, one more than there are events
@@ -32,6 +35,11 @@ class Sparse:
         first, last = int(self.offsets[start]), int(self.offsets[stop])
         offsets = self.offsets[start : stop + 1] - first
         return Sparse(offsets, self.attribute[first:last], self.values[first:last])
+
+    def to_host(self) -> Sparse:
+        """On the host: a copy of what is on a device, anything else as it is."""
+        values = Column(self.values).to_host().values
+        return Sparse(to_host(self.offsets), to_host(self.attribute), values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +56,35 @@ class Csr:
     def of(cls, offsets: Any, attribute: Any, value: Any, names: Sequence[str]) -> Csr:
         offsets, attribute = _integers("offsets", offsets), _integers("attribute", attribute)
         _check_offsets(offsets, len(attribute))
-        if len(value) != len(attribute):
-            raise SchemaError(f"from_csr needs one value for each attribute, found {len(value)} for {len(attribute)}")
+        values = length_of(value)
+        if values != len(attribute):
+            raise SchemaError(f"from_csr needs one value for each attribute, found {values} for {len(attribute)}")
         outside = (attribute < 0) | (attribute >= len(names))
         if outside.any():
-            at = int(np.argmax(outside))
-            raise SchemaError(f"from_csr: attribute[{at}] is {attribute[at]}, but there are {len(names)} names")
-        value = _array(value)
+            at = int(outside.argmax())
+            raise SchemaError(f"from_csr: attribute[{at}] is {int(attribute[at])}, but there are {len(names)} names")
+        value = value if on_device(value) else _array(value)
         kind = _value_kind(value)
         if kind.multi:
             raise SchemaError(
                 f"from_csr takes one value per entry, found {kind}; repeat the attribute for each of a list"
             )
-        column = from_any("value", kind, value)
+        column = (from_device if on_device(value) else from_any)("value", kind, value)
         if column is None:  # no value is present
-            offsets, attribute, column = np.zeros_like(offsets), attribute[:0], Column(empty(kind))
+            offsets, attribute, column = offsets * 0, attribute[:0], Column(empty(kind))
         # Copies: kernels trust what was checked here, and the caller may go on to use these arrays.
-        return cls(offsets.astype(np.int64), attribute.astype(np.int32), kind, column, names)
+        made = cls(offsets.astype(np.int64), attribute.astype(np.int32), kind, column, names)
+        if column.on_device or is_device_array(offsets) or is_device_array(attribute):
+            made = made._moved(library().asarray)
+            finish()
+        return made
+
+    def _moved(self, move: Callable[[Any], Any]) -> Csr:
+        return Csr(move(self.offsets), move(self.attribute), self.kind, self.column.moved(move), self.names)
+
+    def to_host(self) -> Csr:
+        """On the host: a copy of what is on a device, anything else as it is."""
+        return self._moved(to_host)
 
     def slice(self, start: int, stop: int) -> Csr:
         first, last = int(self.offsets[start]), int(self.offsets[stop])
@@ -75,7 +95,10 @@ class Csr:
         """The entries that the schema knows, checked and in order."""
         position = self._positions(schema)
         kept = _drop(Sparse(self.offsets, position, self.column.values), self._keep(position))
-        return _ordered(_typed(kept, self.kind, schema), schema)
+        bound = _ordered(_typed(kept, self.kind, schema), schema)
+        if self.column.on_device:
+            finish()
+        return bound
 
     def _positions(self, schema: Schema) -> Array:
         """The schema's position of every entry's attribute, -1 if it has none. Looks only at names that occur."""
@@ -83,26 +106,30 @@ class Csr:
         # Comparing all names costs a thirtieth of looking each one up.
         if names is schema.names or (30 * len(self.attribute) >= len(names) and tuple(names) == schema.names):
             return self.attribute
-        occurs = np.zeros(len(names), np.bool_)
+        xp = library_of(self.attribute)
+        occurs = xp.zeros(len(names), dtype=np.bool_)
         occurs[self.attribute] = True
         positions = np.full(len(names), -1, np.int32)
-        for index in np.flatnonzero(occurs).tolist():
+        for index in np.flatnonzero(to_host(occurs)).tolist():
             found = schema.find(names[index])
             if found is not None:
                 positions[index] = found
-        return positions[self.attribute]
+        positioned: Array = xp.asarray(positions)[self.attribute]
+        return positioned
 
     def _keep(self, position: Array) -> Array:
         keep: Array = position >= 0
         if self.column.valid is not None:
             keep &= self.column.valid
         values = self.column.values
-        if isinstance(values, np.ndarray) and values.dtype == np.float64:
-            keep &= ~np.isnan(values)
+        if not isinstance(values, Strings) and values.dtype == np.float64:
+            keep &= values == values
         return keep
 
 
 def _integers(label: str, data: Any) -> Array:
+    if on_device(data):
+        return _device_integers(label, data)
     array = np.asarray(data)
     if array.ndim == 1 and not array.size:
         return np.zeros(0, np.int64)
@@ -112,16 +139,31 @@ def _integers(label: str, data: Any) -> Array:
     return array
 
 
+def _device_integers(label: str, data: Any) -> Array:
+    found = type_of(data)
+    column = from_device(label, parse_type(label, "int64"), data) if _is_integer(found) else None
+    if length_of(data) and (column is None or column.valid is not None):
+        what = "nulls" if _is_integer(found) else found
+        raise SchemaError(f"from_csr: {label} must be a one-dimensional array of integers, found {what}")
+    integers: Any = library().zeros(0, dtype=np.int64) if column is None else column.values
+    return integers  # type: ignore[no-any-return]
+
+
+def _is_integer(found: Any) -> bool:
+    return isinstance(found, pa.DataType) and bool(pt.is_integer(found))
+
+
 def _check_offsets(offsets: Array, entries: int) -> None:
     if not len(offsets):
         raise SchemaError("from_csr: offsets are empty; they need one more element than there are events")
     if offsets[0] != 0 or offsets[-1] != entries:
-        found = f"{offsets[0]} … {offsets[-1]}"
+        found = f"{int(offsets[0])} … {int(offsets[-1])}"
         raise SchemaError(f"from_csr: offsets must go from 0 to {entries}, the number of entries; found {found}")
     falls = offsets[1:] < offsets[:-1]
     if falls.any():
-        at = int(np.argmax(falls))
-        raise SchemaError(f"from_csr: offsets fall from {offsets[at]} to {offsets[at + 1]} at event {at}")
+        at = int(falls.argmax())
+        fall = f"from {int(offsets[at])} to {int(offsets[at + 1])}"
+        raise SchemaError(f"from_csr: offsets fall {fall} at event {at}")
 
 
 def _array(value: Any) -> Any:
@@ -138,7 +180,12 @@ def _array(value: Any) -> Any:
 
 def _value_kind(value: Any) -> AttributeType:
     """The attribute type that takes the values of an array as they are."""
-    found = value.type if isinstance(value, (pa.Array, pa.ChunkedArray)) else value.dtype
+    if on_device(value):
+        found = type_of(value)
+    else:
+        found = value.type if isinstance(value, (pa.Array, pa.ChunkedArray)) else value.dtype
+    if isinstance(found, str):
+        return parse_type("value", found)
     if isinstance(found, np.dtype):
         if found.kind == "M":
             return parse_type("value", f"timestamp[{'ns' if np.datetime_data(found)[0] == 'ns' else 'us'}]")
@@ -176,23 +223,26 @@ def _schema_types(schema: Schema) -> tuple[list[AttributeType], Array]:
 def _typed(entries: Sparse, kind: AttributeType, schema: Schema) -> Sparse:
     """The entries with values checked against, and dates and timestamps converted to, their attribute's type."""
     types, codes = _schema_types(schema)
-    code = codes[entries.attribute] if len(types) > 1 else np.zeros(len(entries.attribute), np.int16)
+    as_they_are = kind.kind in ("float", "int", "bool", "string")
+    others = [number for number, wanted in enumerate(types) if not (as_they_are and wanted.kind == kind.kind)]
+    if not others:
+        return entries
+    xp = library_of(entries.attribute)
+    code = xp.asarray(codes)[entries.attribute]
     values: Any = entries.values
-    for number in np.flatnonzero(np.bincount(code)).tolist():
-        wanted = types[number]
-        if wanted.kind == kind.kind in ("float", "int", "bool", "string"):
+    if not as_they_are:
+        values = values.copy()  # times are written over
+    for number in others:
+        wanted, group = types[number], xp.flatnonzero(code == number)
+        if not len(group):
             continue
-        group = np.flatnonzero(code == number)
         try:
             converted = _convert(values[group], kind, wanted)
         except BadValue as bad:
             at = int(group[bad.at])
-            event = int(np.searchsorted(entries.offsets, at, "right")) - 1
-            name = schema.names[entries.attribute[at]]
-            raise BadValue(event, bad.found, bad.why).error(name, wanted) from None
+            name = schema.names[int(entries.attribute[at])]
+            raise in_list(BadValue(at, bad.found, bad.why), entries.offsets).error(name, wanted) from None
         if wanted.kind in ("date", "timestamp"):
-            if values is entries.values:
-                values = np.array(values)
             values[group] = converted
     return Sparse(entries.offsets, entries.attribute, values)
 
@@ -217,14 +267,16 @@ def _ordered(entries: Sparse, schema: Schema) -> Sparse:
     falls = _not_rising(offsets, attribute)
     if not falls.any():
         return entries
-    event = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    order = np.argsort(event * len(schema) + attribute)
+    xp = library_of(attribute)
+    event = xp.searchsorted(offsets, xp.arange(len(attribute), dtype=np.int64), "right") - 1
+    order = xp.argsort(event * len(schema) + attribute)
     attribute = attribute[order]
-    for at in np.flatnonzero(_not_rising(offsets, attribute)).tolist():
-        name, kind = schema.names[attribute[at]], schema.types[attribute[at]]
+    twice = xp.flatnonzero(_not_rising(offsets, attribute))
+    for position, at in zip(to_host(attribute[twice]).tolist(), to_host(event[twice]).tolist(), strict=True):
+        name, kind = schema.names[position], schema.types[position]
         if not kind.multi:
             hint = f"drop one, or declare the attribute as list<{kind.name}>"
-            raise SchemaError(f"attribute {name!r} is {kind}, but event {event[at]} has two values of it; {hint}")
+            raise SchemaError(f"attribute {name!r} is {kind}, but event {at} has two values of it; {hint}")
     return Sparse(offsets, attribute, entries.values[order])
 
 

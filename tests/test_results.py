@@ -93,11 +93,14 @@ def test_iteration_equals_lookup(lists: list[list[int]], repeats: int) -> None:
     assert [found.ids(event) for event in range(len(lists))][:20] == expected[:20]
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_what_to_install(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("library", "install"),
+    [("pandas", "pandas"), ("polars", "polars"), ("cupy", r"'gpumatch\[gpu13\]'"), ("cudf", r"'gpumatch\[cudf13\]'")],
+)
+def test_what_to_install(library: str, install: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ImportError, match=f"pip install {library}"):
+    with pytest.raises(ImportError, match=rf"to_{library}\(\) needs {library}: pip install {install}"):
         getattr(matches([[0]]), f"to_{library}")()
