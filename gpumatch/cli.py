@@ -1,4 +1,4 @@
-"""The command line: ``gpumatch demo | build | match | explain | info | doctor``.
+"""The command line: ``gpumatch demo | build | match | explain | info | doctor | kernels``.
 
 Each command imports what it needs when it runs, so that ``gpumatch --help`` answers at once.
 """
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
     from rich.progress import Progress
+
+    from gpumatch.compiled import Compiled
 
 _PAIRS_AT_ONCE = 2_000_000  # that a chunk of events should yield, so that memory stays bounded
 _EVENTS_AT_FIRST = 1_024
@@ -59,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_explain(commands.add_parser("explain", help="tell why a subscription matches an event, or does not"))
     _add_info(commands.add_parser("info", help="show what an index holds"))
     _add_doctor(commands.add_parser("doctor", help="show what this machine offers, and what to install"))
+    _add_kernels(commands.add_parser("kernels", help="compile the CUDA kernels and show what they take of a GPU"))
     return parser
 
 
@@ -121,6 +124,23 @@ def _add_info(parser: argparse.ArgumentParser) -> None:
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_doctor)
+
+
+def _add_kernels(parser: argparse.ArgumentParser) -> None:
+    from gpumatch.occupancy import MULTIPROCESSORS
+
+    parser.add_argument(
+        "--arch",
+        action="append",
+        choices=tuple(MULTIPROCESSORS),
+        help="compile for this one; may be given several times (default: sm_75, sm_80, sm_90, sm_100 and sm_120)",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="fail on spills, on local memory, and on an occupancy under 50 %%"
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the .ptx and .cubin files in this folder")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="also write what is shown as JSON")
+    parser.set_defaults(run=_kernels)
 
 
 def _demo(args: argparse.Namespace) -> None:
@@ -226,6 +246,47 @@ def _doctor(args: argparse.Namespace) -> None:
         return
     rows = [(("ok" if it.found else "–"), it.name, "\n".join(filter(None, (it.detail, it.hint)))) for it in findings]
     _print_table(("", f"gpumatch {gm.__version__}", "found, or what to do"), rows)
+
+
+def _kernels(args: argparse.Namespace) -> None:
+    from gpumatch import compiled
+
+    archs = tuple(dict.fromkeys(args.arch or compiled.ARCHITECTURES))
+    names = tuple(compiled.load_kernels())
+    done: list[compiled.Compiled] = []
+    with _progress() as bar:
+        task = bar.add_task(f"compiling {len(names)} kernels", total=len(names))
+        for several in compiled.compile_all(names, archs, args.keep):
+            done += several
+            bar.advance(task)
+    for arch in archs:
+        _print_kernels(arch, [it for it in done if it.arch == arch])
+    if args.save is not None:
+        args.save.write_text(compiled.report(done))
+    bad = [
+        f"{it.kernel} for {it.arch}: {problem}" for it in done if args.check or it.error for problem in it.problems()
+    ]
+    if bad:
+        raise gm.GpumatchError("\n".join((f"{len(bad):,} problems in {len(done):,} compiled kernels", *bad)))
+    print(f"{len(names):,} kernels compiled for {', '.join(archs)}" + (", all fit" if args.check else ""))
+
+
+def _print_kernels(arch: str, kernels: Sequence[Compiled]) -> None:
+    """A narrow table, so that names stay whole on a terminal of 80 columns. Sizes are in bytes."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(arch, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("threads", "regs", "shared", "local", "spills", "occupancy"):
+        table.add_column(name, justify="right")
+    for it in kernels:
+        if it.usage is None or it.occupancy is None:
+            table.add_row(it.kernel, str(it.threads), "failed")
+            continue
+        sizes = (it.threads, it.usage.registers, it.usage.shared, it.usage.local)
+        spills = f"{it.usage.spill_stores:,}/{it.usage.spill_loads:,}"
+        table.add_row(it.kernel, *(f"{size:,}" for size in sizes), spills, f"{100 * it.occupancy.share:.0f} %")
+    _console().print(table)
 
 
 def _positive(text: str) -> int:
