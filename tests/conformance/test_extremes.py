@@ -10,6 +10,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.expr import evaluate
 from gpumatch.index import IndexParams
+from tests.conformance.devices import new_matcher, sized
 from tests.conformance.test_oracle import INDEXES, VARIANTS
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -19,7 +20,7 @@ each_index = pytest.mark.parametrize("index", VARIANTS, ids=str)
 
 def check(index: str | IndexParams, low: Any, high: Any, values: Any) -> gm.Matcher:
     """Ranges of shape (subscriptions, attributes), NaN for open sides, against events; NaN for a missing value."""
-    matcher = gm.Matcher(SCHEMA, index=index)
+    matcher = new_matcher(SCHEMA, index=index)
     matcher.add_ranges(np.arange(len(low)), {n: (low[:, i], high[:, i]) for i, n in enumerate(NAMES)})
     found = matcher.match({name: values[:, i] for i, name in enumerate(NAMES)})
     for event in range(len(values)):
@@ -37,87 +38,93 @@ def uniform(seed: int, *shape: int) -> Any:
 
 @each_index
 def test_all_equal(index: IndexParams) -> None:
-    low = np.full((5000, 5), 0.25)
+    low = np.full((sized(5000, few=70), 5), 0.25)
     check(index, low, low + 0.5, np.array([[0.25] * 5, [0.5] * 5, [0.75] * 5, [0.76] * 5, [np.nan] * 5]))
 
 
 @each_index
 def test_all_disjoint(index: IndexParams) -> None:
-    low = np.arange(5000.0)[:, None] + np.zeros(5)
-    values = np.array([0.0, 0.5, 17.25, 4096.0, 4999.5, 5000.0, -1.0])[:, None] + np.zeros(5)
+    count = float(sized(5000, few=100))
+    low = np.arange(count)[:, None] + np.zeros(5)
+    values = np.array([0.0, 0.5, 17.25, count - 64, count - 0.5, count, -1.0])[:, None] + np.zeros(5)
     check(index, low, low + 0.5, values)
 
 
 @each_index
 def test_points(index: IndexParams) -> None:
     """Equality only, with few values: many equal subscriptions, and one that is alone."""
-    low = np.floor(uniform(1, 3000, 5) * 3)
+    low = np.floor(uniform(1, sized(3000, few=70), 5) * 3)
     low[-1] = 7
     check(index, low, low, np.array([[0, 1, 2, 0, 1], [2, 2, 2, 2, 2], [7, 7, 7, 7, 7], [0.5, 1, 2, 0, 1]]))
 
 
 @each_index
 def test_nothing_constrained(index: IndexParams) -> None:
-    open_ = np.full((4200, 5), np.nan)
+    open_ = np.full((sized(4200, few=70), 5), np.nan)
     check(index, open_, open_, np.array([[0.5] * 5, [np.nan] * 5]))
 
 
 @each_index
 def test_some_dimensions_open(index: IndexParams) -> None:
-    low, width, values = uniform(2, 6000, 5), uniform(3, 6000, 5), uniform(4, 12, 5)
+    count, events = sized(6000, few=70), sized(12, few=5)
+    low, width, values = uniform(2, count, 5), uniform(3, count, 5), uniform(4, events, 5)
     high = low + width
-    low[uniform(5, 6000, 5) < 0.4] = np.nan
-    high[uniform(6, 6000, 5) < 0.4] = np.nan
-    values[uniform(7, 12, 5) < 0.3] = np.nan
+    low[uniform(5, count, 5) < 0.4] = np.nan
+    high[uniform(6, count, 5) < 0.4] = np.nan
+    values[uniform(7, events, 5) < 0.3] = np.nan
     check(index, low, high, values)
 
 
 @each_index
 def test_every_attribute_absent(index: IndexParams) -> None:
-    low = uniform(8, 300, 5) * 0.5
+    low = uniform(8, sized(300, few=40), 5) * 0.5
     check(index, low, low + 0.5, np.full((3, 5), np.nan))
 
 
 @each_index
 def test_infinite_bounds_and_values(index: IndexParams) -> None:
-    low = np.where(uniform(9, 300, 5) < 0.5, -np.inf, 0.25)
-    high = np.where(uniform(10, 300, 5) < 0.5, np.inf, 0.75)
+    count = sized(300, few=40)
+    low = np.where(uniform(9, count, 5) < 0.5, -np.inf, 0.25)
+    high = np.where(uniform(10, count, 5) < 0.5, np.inf, 0.75)
     check(index, low, high, np.array([[np.inf] * 5, [-np.inf] * 5, [0.25] * 5, [0.8] * 5, [0.1] * 5]))
 
 
 @each_index
 def test_more_than_a_tile_where_many_match(index: IndexParams) -> None:
     """Tiles of 4,096 clauses, the last one not full; nearly all match, so that results come straight from bitsets."""
-    low = uniform(11, 9001, 5) * 0.1
-    check(index, low, low + 0.85, uniform(12, 40, 5))
+    low = uniform(11, sized(9001, few=130), 5) * 0.1
+    check(index, low, low + 0.85, uniform(12, sized(40, few=3), 5))
 
 
 @each_index
 def test_more_than_a_tile_where_few_match(index: IndexParams) -> None:
-    low = uniform(13, 9001, 5) * 0.6
-    check(index, low, low + 0.4, uniform(14, 70, 5))
+    low = uniform(13, sized(9001, few=130), 5) * 0.6
+    check(index, low, low + 0.4, uniform(14, sized(70, few=5), 5))
 
 
 @pytest.mark.parametrize("index", INDEXES)
 def test_a_million_constants(index: str) -> None:
     """2^20 distinct bounds in one attribute."""
-    low = np.full((1 << 19, 5), np.nan)
-    low[:, 0] = np.arange(1 << 19)
+    count = sized(1 << 19, few=100)
+    low = np.full((count, 5), np.nan)
+    low[:, 0] = np.arange(count)
     high = low + 0.5
     values = np.full((4, 5), 0.5)
-    values[:, 0] = [0.0, 0.75, 300_000.25, (1 << 19) - 0.5]
+    values[:, 0] = [0.0, 0.75, count // 2 + 0.25, count - 0.5]
     matcher = check(index, low, high, values)
-    assert matcher.stats()["clauses"] == 1 << 19
+    assert matcher.stats()["clauses"] == count
 
 
 @each_index
 def test_sixty_predicates(index: IndexParams) -> None:
     names = [f"x{at}" for at in range(60)]
-    matcher = gm.Matcher(dict.fromkeys(names, "int64"), index=index)
-    matcher.add({at: " AND ".join(f"{n} >= {(at + k) % 7}" for k, n in enumerate(names)) for at in range(200)})
+    matcher = new_matcher(dict.fromkeys(names, "int64"), index=index)
+    count = sized(200, few=20)
+    matcher.add({at: " AND ".join(f"{n} >= {(at + k) % 7}" for k, n in enumerate(names)) for at in range(count)})
     rng = np.random.default_rng(15)
-    events = np.where(rng.random((30, 60)) < 0.03, 4, 6)
-    needed = (np.arange(200)[:, None] + np.arange(60)) % 7
+    events = np.where(rng.random((sized(30, few=3), 60)) < 0.03, 4, 6)
+    events[0] = 6
+    needed = (np.arange(count)[:, None] + np.arange(60)) % 7
     found = matcher.match({name: events[:, k] for k, name in enumerate(names)})
     assert list(found) == [np.flatnonzero((event >= needed).all(axis=1)).tolist() for event in events]
     assert found.n_pairs > 0
@@ -126,7 +133,7 @@ def test_sixty_predicates(index: IndexParams) -> None:
 @each_index
 @pytest.mark.parametrize("events", [0, 1])
 def test_few_events_and_no_subscriptions(index: IndexParams, events: int) -> None:
-    matcher = gm.Matcher(SCHEMA, index=index)
+    matcher = new_matcher(SCHEMA, index=index)
     assert list(matcher.match([{"a": 0.5}] * events)) == [[]] * events
     matcher.add({"never": "a < 0 AND a > 1", "open": "TRUE"})
     assert list(matcher.match([{"a": 0.5}] * events)) == [["open"]] * events
@@ -135,9 +142,9 @@ def test_few_events_and_no_subscriptions(index: IndexParams, events: int) -> Non
 @each_index
 def test_clauses_of_all_kinds_among_many(index: IndexParams) -> None:
     """Sets, prefixes, lists, nulls, programs and several clauses of one subscription among thousands of ranges."""
-    matcher = gm.Matcher({**SCHEMA, "s": "string", "t": "list<int64>"}, index=index)
-    low = uniform(16, 5000, 5) * 0.5
-    matcher.add_ranges(np.arange(5000), {n: (low[:, i], low[:, i] + 0.5) for i, n in enumerate(NAMES)})
+    matcher = new_matcher({**SCHEMA, "s": "string", "t": "list<int64>"}, index=index)
+    low = uniform(16, sized(5000, few=70), 5) * 0.5
+    matcher.add_ranges(np.arange(len(low)), {n: (low[:, i], low[:, i] + 0.5) for i, n in enumerate(NAMES)})
     texts = {
         5000: "a IN (0.25, 0.5, 0.75) AND b < 0.9",
         5001: "s LIKE 'ab%' OR t = 3",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import gpumatch as gm
 from gpumatch.expr import evaluate
 from gpumatch.index import KINDS
+from tests.conformance.devices import new_matcher
 from tests.conformance.strategies import events, expressions, schemas
 
 INDEXES = tuple(KINDS)
@@ -65,7 +66,7 @@ def test_every_index_equals_the_oracle(case: tuple[Any, ...], observed: bool) ->
     schema, wanted, batch = case
     right = expected(schema, wanted, batch)
     for index in VARIANTS:
-        matcher = gm.Matcher(schema, index=index)
+        matcher = new_matcher(schema, index=index)
         if observed:
             matcher.observe(batch)
         matcher.add(dict(enumerate(wanted)))
@@ -76,7 +77,7 @@ def test_every_index_equals_the_oracle(case: tuple[Any, ...], observed: bool) ->
 @given(case=cases())
 def test_approximate_tama_loses_nothing(case: tuple[Any, ...]) -> None:
     schema, wanted, batch = case
-    matcher = gm.Matcher(schema, index=gm.Tama(levels=1, approximate=True))
+    matcher = new_matcher(schema, index=gm.Tama(levels=1, approximate=True))
     matcher.add(dict(enumerate(wanted)))
     found = list(matcher.match(batch))
     assert all(set(mine) >= set(right) for mine, right in zip(found, expected(schema, wanted, batch), strict=True))
@@ -86,7 +87,7 @@ def test_approximate_tama_loses_nothing(case: tuple[Any, ...]) -> None:
 @given(case=cases())
 def test_text_equals_built(case: tuple[Any, ...]) -> None:
     schema, wanted, batch = case
-    matcher = gm.Matcher(schema)
+    matcher = new_matcher(schema)
     matcher.add({f"s{at}": str(expr) for at, expr in enumerate(wanted)})
     found = [[int(name[1:]) for name in names] for names in matcher.match(batch)]
     assert found == expected(schema, wanted, batch), [str(expr) for expr in wanted]
@@ -98,7 +99,7 @@ def test_merged_segments_equal_oracle(case: tuple[Any, ...], cut: int, gone: set
     """Segments are decoded, joined without the removed rows, and encoded anew."""
     schema, wanted, batch = case
     gone = {at for at in gone if at < len(wanted)}
-    matcher = gm.Matcher(schema)
+    matcher = new_matcher(schema)
     everything = dict(enumerate(wanted))
     matcher.add({at: everything[at] for at in range(min(cut, len(wanted)))})
     matcher.match(batch)
