@@ -19,7 +19,7 @@ from gpumatch.arrays import finish, from_dlpack, is_device_array, library, place
 from gpumatch.arrow_device import CUDA, DeviceArrow, imported
 from gpumatch.arrow_in import of_library
 from gpumatch.columns import Array, BadValue, Column, Strings
-from gpumatch.errors import SchemaError
+from gpumatch.errors import DeviceError, SchemaError
 from gpumatch.schema import AttributeType
 
 _NAT = -(2**63)
@@ -94,9 +94,7 @@ def length_of(data: Any) -> int:
     if hasattr(type(data), "__len__") or not on_device(data):
         return len(data)
     if hasattr(data, "__arrow_c_device_array__"):
-        array = imported(data)
-        assert array is not None
-        return array.length
+        return _exported(data).length
     return len(_array(data)[0])
 
 
@@ -106,6 +104,8 @@ def type_of(data: Any) -> Any:
         found = _opened(data, multi=False)
     except _WrongType as wrong:
         return wrong.text
+    except DeviceError:
+        raise
     except _UNREADABLE as error:
         raise SchemaError(f"an array on a CUDA device cannot be read: {error}") from error
     return found.dtype if isinstance(found, np.ndarray) else found.type
@@ -117,6 +117,8 @@ def from_device(name: str, kind: AttributeType, data: Any) -> Column | None:
         found = _opened(data, kind.multi)
     except _WrongType as wrong:
         raise arrow_in.wrong_type(name, kind, wrong.text, wrong.is_list) from None
+    except DeviceError:
+        raise
     except _UNREADABLE as error:
         raise SchemaError(f"attribute {name!r} is {kind}, but its column cannot be read: {error}") from error
     if not isinstance(found, (_Flat, _Lists)):

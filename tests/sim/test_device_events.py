@@ -23,7 +23,7 @@ from sim.fakes import CudaArray, DeviceArrowArray, Series, Tensor
 from gpumatch import arrays, arrow_device, cuda_in, sparse
 from gpumatch.arrays import DeviceArray, library, simulated
 from gpumatch.columns import Column, Strings
-from gpumatch.errors import SchemaError
+from gpumatch.errors import DeviceError, SchemaError
 from gpumatch.events import EventBatch
 from gpumatch.results import Matches
 from gpumatch.schema import Schema
@@ -397,6 +397,19 @@ def test_what_cannot_be_read() -> None:
         text = outcome(kind, DeviceArrowArray(view))
         assert isinstance(text, str)
         assert "copy the column to the host" in text
+
+
+def test_data_of_a_device_where_there_is_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(arrays, "simulated", lambda: False)
+    monkeypatch.setattr(importlib, "import_module", missing)
+    for data in (CudaArray(np.arange(3)), DeviceArrowArray(pa.array([1, 2]))):
+        with pytest.raises(DeviceError, match="need CuPy"):
+            EventBatch.of({"a": data}, Schema.of({"a": "int64"}))
+        with pytest.raises(DeviceError, match="need CuPy"):
+            EventBatch.from_csr(data, [0], [1.0], ["a"])
 
 
 # Tables, dictionaries and lists that strain the rules.
