@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpumatch.arrays import library, simulated
+from gpumatch.device import resolve_device
 from gpumatch.errors import DeviceError, GpumatchError
 from gpumatch.events import EventBatch
 from gpumatch.matcher import Matcher
@@ -46,7 +47,7 @@ def measure(
     workload: str, device: str, index: str, scale: float, events: int, batch: int, repeats: int
 ) -> Iterator[Timing]:
     """Build a workload, check its matches, and time them; on a CUDA device also with events that are there already."""
-    if simulated() and device != "cpu":
+    if simulated() and resolve_device(device)[0] != "cpu":
         raise DeviceError("numba simulates CUDA in this process, which tells nothing of speed; use device='cpu'")
     made = make(workload, scale)
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The command line: ``gpumatch demo | build | match | explain | info | doctor | kernels``.
+"""The command line: ``gpumatch demo | build | match | explain | info | bench | doctor | kernels | roofline``.
 
 Each command imports what it needs when it runs, so that ``gpumatch --help`` answers at once.
 """
@@ -60,8 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_match(commands.add_parser("match", help="match a file of events and write the pairs"))
     _add_explain(commands.add_parser("explain", help="tell why a subscription matches an event, or does not"))
     _add_info(commands.add_parser("info", help="show what an index holds"))
+    _add_bench(commands.add_parser("bench", help="time a workload on a device, after a check of its results"))
     _add_doctor(commands.add_parser("doctor", help="show what this machine offers, and what to install"))
     _add_kernels(commands.add_parser("kernels", help="compile the CUDA kernels and show what they take of a GPU"))
+    _add_roofline(commands.add_parser("roofline", help="tell how many events per second a GPU cannot exceed"))
     return parser
 
 
@@ -99,6 +101,9 @@ def _add_match(parser: argparse.ArgumentParser) -> None:
         "--columns", metavar="A,B", help="event columns to write beside subscription (default: all; '': none)"
     )
     parser.add_argument("--threads", type=_positive, metavar="N", help="threads to use (default: all cores)")
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda:N, or auto (default): a CUDA device if there is one"
+    )
     parser.set_defaults(run=_match)
 
 
@@ -121,6 +126,31 @@ def _add_info(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_info)
 
 
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    from gpumatch.workloads import WORKLOADS
+
+    parser.add_argument(
+        "workloads",
+        nargs="+",
+        metavar="WORKLOAD",
+        choices=tuple(WORKLOADS),
+        help=f"of {', '.join(WORKLOADS)}",
+    )
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda:N, or auto (default): a CUDA device if there is one"
+    )
+    parser.add_argument("--index", default="auto", help="auto (default), scan, pstbloom, gem, tama, psthash or ladder")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the published number of subscriptions")
+    parser.add_argument("--events", type=_positive, default=100_000, metavar="N", help="default: 100,000")
+    parser.add_argument(
+        "--batch", type=_positive, default=50_000, metavar="N", help="events per call (default: 50,000)"
+    )
+    parser.add_argument("--repeats", type=_positive, default=3, metavar="N", help="passes, of which the best counts")
+    parser.add_argument("--threads", type=_positive, metavar="N", help="threads to use (default: all cores)")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="also write what is shown as JSON")
+    parser.set_defaults(run=_bench)
+
+
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_doctor)
@@ -141,6 +171,24 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the .ptx and .cubin files in this folder")
     parser.add_argument("--save", type=Path, metavar="FILE", help="also write what is shown as JSON")
     parser.set_defaults(run=_kernels)
+
+
+def _add_roofline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workloads", nargs="+", metavar="WORKLOAD", help="w1-100k, w1-1m, w2, w3, w4, w5, w6, ads")
+    parser.add_argument("--subscriptions", type=_positive, metavar="N", help="default: as many as were published")
+    parser.add_argument(
+        "--index",
+        nargs="+",
+        default=["auto"],
+        metavar="NAME",
+        help="auto (default), scan, pstbloom, psthash, gem, triangle, tama or ladder",
+    )
+    parser.add_argument("--events", type=_positive, default=256, metavar="N", help="that are counted; default: 256")
+    parser.add_argument(
+        "--gpu", nargs="+", default=[], metavar="NAME", help="T4, A10, L4, A100, H100, B200 (default: all)"
+    )
+    parser.add_argument("--save", type=Path, metavar="FILE.json", help="also write all figures as JSON")
+    parser.set_defaults(run=_roofline)
 
 
 def _demo(args: argparse.Namespace) -> None:
@@ -182,7 +230,7 @@ def _match(args: argparse.Namespace) -> None:
     tables.format_of(args.out)
     if Path(args.out).exists() and Path(args.events).exists() and Path(args.out).samefile(args.events):
         raise gm.GpumatchError(f"{args.out} is the file of events; write the matches to another one")
-    matcher = gm.load(args.index)
+    matcher = gm.load(args.index, device=args.device)
     source = tables.open_table(args.events, tables.arrow_types(matcher.schema), columns)
     if source.names and not any(name in matcher.schema for name in source.names):
         _warn_of_strangers(args.events, source.names, matcher.schema.names)
@@ -232,6 +280,33 @@ def _info(args: argparse.Namespace) -> None:
     _print_table(("attribute", "type"), list(matcher.schema.to_dict().items()))
     if picture is not None:
         print(f"wrote {picture}")
+
+
+def _bench(args: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from gpumatch.benchmark import measure
+
+    if args.threads is not None:
+        gm.set_num_threads(args.threads)
+    timings = []
+    with _progress() as bar:
+        task = bar.add_task("", total=len(args.workloads))
+        for name in args.workloads:
+            bar.update(task, description=name)
+            sizes = (args.scale, args.events, args.batch, args.repeats)
+            timings += measure(name, args.device, args.index, *sizes)
+            bar.advance(task)
+    columns = ("workload", "subscriptions", "device", "index", "events", "µs/event", "events/s", "matches")
+    rows = []
+    for t in timings:
+        numbers = (f"{t.us:.2f}", f"{t.rate:,.0f}", f"{t.matches:,.1f}")
+        rows.append((t.workload, f"{t.subscriptions:,}", t.device, t.index, t.events_from, *numbers))
+    _print_table(columns, rows)
+    if args.save:
+        args.save.write_text(
+            json.dumps([{**asdict(timing), "rate": timing.rate} for timing in timings], indent=1) + "\n"
+        )
 
 
 def _doctor(args: argparse.Namespace) -> None:
@@ -287,6 +362,27 @@ def _print_kernels(arch: str, kernels: Sequence[Compiled]) -> None:
         spills = f"{it.usage.spill_stores:,}/{it.usage.spill_loads:,}"
         table.add_row(it.kernel, *(f"{size:,}" for size in sizes), spills, f"{100 * it.occupancy.share:.0f} %")
     _console().print(table)
+
+
+def _roofline(args: argparse.Namespace) -> None:
+    from gpumatch import roofline
+
+    gpus = roofline.gpus_named(args.gpu)
+    pairs = roofline.pairs_named(args.workloads, args.index)
+    done = []
+    with _progress() as bar:
+        task = bar.add_task("counting", total=len(pairs))
+        for workload, index in pairs:
+            bar.update(task, description=f"{workload}, {index}")
+            done.append(roofline.count_workload(workload, index, args.subscriptions, args.events))
+            bar.advance(task)
+    for counted in done:
+        _console().print(roofline.kernel_table(counted, gpus), roofline.bound_table(counted, gpus))
+    if len(done) > 1:
+        _console().print(roofline.summary_table(done, gpus))
+    _console().print("\n".join(roofline.ASSUMPTIONS))
+    if args.save is not None:
+        args.save.write_text(json.dumps(roofline.to_json(done, gpus), indent=1) + "\n")
 
 
 def _positive(text: str) -> int:
