@@ -1,0 +1,113 @@
+"""What it takes to turn events into codes on the device."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpumatch.coded import EventEncoder
+from gpumatch.codes import Codebook
+from gpumatch.columns import Strings
+from gpumatch.kernels import count
+from gpumatch.predicates import Array
+from gpumatch.roofline.cost import SECTOR, Cost
+from gpumatch.roofline.sample import Sample, marks_of, warp_steps
+
+_VALUE, _MIXED, _STEP = 123, 151, 21  # instructions of a value, of one with its attribute, of a step of the search
+_COUNT, _FILL, _SPREAD = 45, 75, 100
+_ELEMENT = 20
+
+
+def coding(sample: Sample, encoder: EventEncoder, book: Codebook) -> list[Cost]:
+    """All kernels from values to rows of codes."""
+    if encoder.sparse is not None:
+        values, attribute = encoder.sparse.values, encoder.sparse.attribute
+        return [*_search(sample, book, attribute, values, mixed=True), _numbering(sample), *_spreading(sample)]
+    costs: list[Cost] = []
+    for at, column, _ in encoder.columns:
+        costs += _search(sample, book, np.full(len(column.values), at, np.int32), column.values, mixed=False)
+    return [_merged(costs), *_entries(sample, len(encoder.columns)), *_spreading(sample)]
+
+
+def bytes_to_device(sample: Sample, encoder: EventEncoder) -> float:
+    """Bytes of an event that come from the host."""
+    if encoder.sparse is not None:
+        return 8 + _size(encoder.sparse.values, encoder.sparse.attribute) / sample.events
+    return sum(_size(column.values, column.valid, column.offsets) for _, column, _ in encoder.columns) / sample.events
+
+
+def _size(*arrays: Array | Strings | None) -> int:
+    held = [array.indices if isinstance(array, Strings) else array for array in arrays if array is not None]
+    return sum(array.nbytes for array in held)
+
+
+def _search(sample: Sample, book: Codebook, attribute: Array, values: Array | Strings, mixed: bool) -> list[Cost]:
+    per, n = 1 / sample.events, len(attribute)
+    name = f"events.encode_{'mixed_' if mixed else ''}floats"
+    if isinstance(values, Strings):  # a table of the dictionary's codes
+        return [Cost(name, read=4 * n * per, written=4 * n * per, instructions=_ELEMENT * n * per)]
+    marks, steps = tuple(map(marks_of, book.search())), np.zeros(n, np.int32)
+    sectors = count.encode(attribute, values, sample.attributes.single, *book.search(), marks, steps)
+    names = ("guide", "cuts", "buckets")
+    touched = [sample.touched(*it) for it in zip(names, sectors, marks, strict=True)]
+    return [
+        Cost(
+            name,
+            read=(values.nbytes + (4 * n if mixed else 0)) * per,
+            written=4 * n * per,
+            touched=tuple(touched if mixed else touched[1:]),  # of one attribute the guide stays at hand
+            instructions=(n * (_MIXED if mixed else _VALUE) + _STEP * warp_steps(steps)) * per,
+        )
+    ]
+
+
+def _merged(costs: list[Cost]) -> Cost:
+    """Launches of one kernel for several columns, as one."""
+    names = [it.array for it in costs[0].touched] if costs else []
+    return Cost(
+        "events.encode_floats",
+        read=sum(cost.read for cost in costs),
+        written=sum(cost.written for cost in costs),
+        touched=tuple(it for name in names for cost in costs for it in cost.touched if it.array == name),
+        instructions=sum(cost.instructions for cost in costs),
+    )
+
+
+def _entries(sample: Sample, columns: int) -> list[Cost]:
+    """Columns of codes, put together and turned into entries: neighbouring threads write apart."""
+    entries = len(sample.coded.code) / sample.events
+    return [
+        Cost("events.count_entries, sums", 12.0 * columns + 24, 4.0 * columns + 32, instructions=_COUNT * columns),
+        Cost(
+            "events.fill_entries",
+            read=4.0 * columns + 8,
+            written=12 * entries,
+            pieces=3 * entries * max(min(4 * entries, SECTOR) - 4, 0),
+            instructions=_FILL * columns,
+        ),
+    ]
+
+
+def _numbering(sample: Sample) -> Cost:
+    """The event of each entry, by a search of the offsets."""
+    entries = len(sample.coded.code) / sample.events
+    steps = math.log2(sample.batch + 1)
+    return Cost("numbering of entries", 20 * entries, 24 * entries, instructions=_ELEMENT * (4 + steps) * entries)
+
+
+def _spreading(sample: Sample) -> list[Cost]:
+    """Rows of all attributes, most of them missing, and the codes that are there."""
+    entries = len(sample.coded.code) / sample.events
+    row = 4.0 * sample.width
+    places = np.unique(np.flatnonzero(sample.rows >= 0) // (SECTOR // 4)).size / sample.events
+    return [
+        Cost("filling of rows", written=row, instructions=_ELEMENT * sample.width / 4),
+        Cost(
+            "events.spread",
+            read=12 * entries,
+            written=SECTOR * places,
+            pieces=max(SECTOR * (entries - places), 0),
+            instructions=_SPREAD * entries,
+        ),
+    ]

@@ -1,0 +1,125 @@
+"""What the last tests of candidates take, and bringing rows into order."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpumatch.kernels import count
+from gpumatch.kernels.count import BLOCK, WARP
+from gpumatch.predicates import Array
+from gpumatch.roofline.cost import SECTOR, Cost
+from gpumatch.roofline.lists import clause_marks, clause_touched
+from gpumatch.roofline.sample import KEY, Sample, compact_cost, kept_cost, marks_of
+
+_DECIDED, _UNDECIDED, _PREDICATE, _ITEM = 50, 92, 50, 80  # instructions of a thread
+_ROW = 35
+_PASSES, _SORT = 8, 20  # of a radix sort of 64-bit keys, and instructions of a key in each
+_DISTINCT = 83  # bytes of a key that array functions move to drop repeats
+_ELEMENT = 20
+
+
+def verified(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
+    """The test of undecided candidates' predicates, and of their programs; and the keys of matches."""
+    table, per = sample.table, 1 / sample.events
+    marks, program_marks, kept = clause_marks(sample), marks_of(table.clause_program), np.empty(len(keys), np.int64)
+    n, undecided, steps, tiles, sectors = count.verify(
+        keys,
+        sample.coded.arrays(),
+        sample.rows,
+        sample.width,
+        table.clause_ptr,
+        table.clause_program,
+        table.predicates(),
+        marks,
+        program_marks,
+        sample.row_stamps(),
+        kept,
+    )
+    keep = kept_cost("verify.test_predicates", len(keys), n, tiles, per)
+    touched = clause_touched(sample, sectors[:4], marks)
+    tests = Cost(
+        keep.kernel,
+        read=KEY * len(keys) * per,
+        written=keep.written,
+        touched=(*touched, sample.touched("clause_program", sectors[4], program_marks)),
+        shared=keep.shared,
+        instructions=keep.instructions
+        + (_DECIDED * len(keys) + _UNDECIDED * undecided + _PREDICATE * WARP * steps) * per,
+    )
+    costs = [tests, compact_cost(len(keys), n, per)]
+    if len(table.program_ptr) > 1:
+        more, kept = _programs(sample, kept[:n])
+        return costs + more, kept
+    return costs, kept[:n]
+
+
+def _programs(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
+    """Programs of the candidates that have one, each read and run from end to end."""
+    per, kept = 1 / sample.events, np.empty(len(keys), np.int64)
+    n, items = count.run_programs(
+        keys,
+        sample.coded.arrays(),
+        sample.rows,
+        sample.width,
+        sample.table.clause_program,
+        sample.table.predicates(),
+        sample.table.programs,
+        sample.attributes.presence,
+        kept,
+    )
+    keep = kept_cost("verify.run_programs", len(keys), n, -(-len(keys) // BLOCK), per)
+    cost = Cost(
+        keep.kernel,
+        read=KEY * len(keys) * per,
+        written=keep.written,
+        pieces=3 * SECTOR * items * per,
+        shared=keep.shared,
+        instructions=keep.instructions + (_DECIDED * len(keys) + _ITEM * items) * per,
+    )
+    return [cost, compact_cost(len(keys), n, per)], kept[:n]
+
+
+def named(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
+    """Rows in the place of clauses; and the keys of these."""
+    per, kept = 1 / sample.events, np.empty(len(keys), np.int64)
+    marks = marks_of(sample.table.clause_row)
+    n, sectors = count.name_rows(keys, sample.table.clause_row, marks, kept)
+    keep = kept_cost("work.to_rows", len(keys), n, -(-len(keys) // BLOCK), per, output=True)
+    cost = Cost(
+        keep.kernel,
+        read=KEY * len(keys) * per,
+        written=keep.written,
+        touched=(sample.touched("clause_row", sectors, marks),),
+        shared=keep.shared,
+        instructions=keep.instructions + _ROW * len(keys) * per,
+        output=True,
+    )
+    return [cost, compact_cost(len(keys), n, per, output=True)], kept[:n]
+
+
+def ordered(keys: float, batch: int, pieces: int, ascending: bool) -> list[Cost]:
+    """So many keys of an event, brought into order unless they are, and cut into offsets and rows, which are copied."""
+    costs = []
+    if pieces > 1:
+        costs.append(Cost("joining", KEY * keys, KEY * keys, instructions=_ELEMENT * keys, output=True))
+    if pieces > 1 or not ascending:
+        moved = KEY * keys * (_PASSES + 1)
+        costs.append(
+            Cost("sorting", moved + KEY * keys, moved, instructions=_SORT * (2 * _PASSES + 1) * keys, output=True)
+        )
+        dropped = _DISTINCT / 2 * keys
+        costs.append(Cost("dropping repeats", dropped, dropped, instructions=5 * _ELEMENT * keys, output=True))
+    steps = math.log2(keys * batch + 2)
+    costs.append(
+        Cost(
+            "offsets and rows",
+            read=20 * keys + 32,
+            written=16 * keys + 40,
+            pieces=SECTOR * steps,
+            instructions=_ELEMENT * (2 * keys + 3 + steps),
+            output=True,
+        )
+    )
+    return costs

@@ -1,0 +1,143 @@
+"""What matching a workload's events costs on a device, kernel by kernel, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gpumatch.coded import EventEncoder
+from gpumatch.errors import SchemaError, nearest
+from gpumatch.events import EventBatch
+from gpumatch.index import FlatIndex, Gem, IndexParams
+from gpumatch.matcher import Matcher
+from gpumatch.planner import INDEX_NAMES
+from gpumatch.predicates import Array
+from gpumatch.roofline import gem, lists
+from gpumatch.roofline.cost import Bound, Cost, Transfer, bound
+from gpumatch.roofline.events import bytes_to_device, coding
+from gpumatch.roofline.gpus import Gpu
+from gpumatch.roofline.lists import Found
+from gpumatch.roofline.results import named, ordered, verified
+from gpumatch.roofline.sample import Sample, events_at_once
+from gpumatch.segments import Segment
+from gpumatch.workloads import WORKLOADS, DenseEvents, SparseEvents
+
+TRIANGLE = "triangle"  # the name of GEM without bitsets
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one event of a workload costs with an index; counted for ``events``, of which ``batch`` go at once."""
+
+    workload: str
+    subscriptions: int
+    index: str
+    events: int
+    batch: int
+    matches: float
+    costs: tuple[Cost, ...]
+    transfer: Transfer
+    rows: tuple[Array, ...]  # of each event that was counted, ascending
+
+    def bounds(self, gpus: Sequence[Gpu]) -> list[Bound]:
+        return [bound(self.costs, self.transfer, gpu, self.batch) for gpu in gpus]
+
+    def to_dict(self, gpus: Sequence[Gpu]) -> dict[str, Any]:
+        return {
+            "workload": self.workload,
+            "subscriptions": self.subscriptions,
+            "index": self.index,
+            "events counted": self.events,
+            "events at once": self.batch,
+            "matches per event": self.matches,
+            "bytes to device": self.transfer.to_device,
+            "bytes to host": self.transfer.to_host,
+            "kernels, per event": [cost.to_dict() for cost in self.costs],
+            "bounds": [it.to_dict() for it in self.bounds(gpus)],
+        }
+
+
+def index_named(name: str) -> str | IndexParams:
+    """What ``Matcher(index=…)`` takes for a name; besides its own, ``triangle``."""
+    names = (*INDEX_NAMES, TRIANGLE)
+    if name not in names:
+        raise SchemaError(f"no index is called {name!r}; there are {', '.join(names)}{nearest(name, names)}")
+    return Gem(caches=0) if name == TRIANGLE else name
+
+
+def pairs_named(workloads: Sequence[str], indexes: Sequence[str]) -> list[tuple[str, str]]:
+    """Every workload with every index; a name that means nothing is an error before anything is built."""
+    for name in workloads:
+        if name not in WORKLOADS:
+            known = ", ".join(WORKLOADS)
+            raise SchemaError(f"no workload is called {name!r}; there are {known}{nearest(name, WORKLOADS)}")
+    for index in indexes:
+        index_named(index)
+    return [(name, index) for name in workloads for index in indexes]
+
+
+def count_workload(name: str, index: str = "auto", subscriptions: int | None = None, events: int = 256) -> Counted:
+    """Build a workload's index and count what matching some of its events takes."""
+    pairs_named([name], [index])
+    size, generate = WORKLOADS[name]
+    workload = generate(size if subscriptions is None else subscriptions)
+    matcher = Matcher(workload.schema, index=index_named(index), device="cpu")
+    workload.add_to(matcher)
+    batch = EventBatch.of(_given(workload.events(events)), matcher.schema)
+    return count_segment(name, index, matcher._seal().segments[0], batch)
+
+
+def _given(events: DenseEvents | SparseEvents) -> Any:
+    return EventBatch.from_csr(*events) if isinstance(events, SparseEvents) else events
+
+
+def _bitsets_or_triangle(sample: Sample, index: FlatIndex) -> Found:
+    whole = isinstance(index.params, Gem) and index.params.has_all
+    return gem.bitsets(sample, index) if whole else lists.triangle(sample, index)
+
+
+_OF: dict[str, Callable[[Sample, FlatIndex], Found]] = {
+    "scan": lists.postings,
+    "pstbloom": lists.postings,
+    "psthash": lists.psthash,
+    "ladder": lists.ladder,
+    "tama": lists.tama,
+    "gem": _bitsets_or_triangle,
+}
+
+
+def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch) -> Counted:
+    """What matching a batch with one segment takes, event by event."""
+    encoder = EventEncoder(segment.book, segment.attributes, segment.used, batch)
+    coded = encoder.encode(0, len(batch))
+    sample = Sample.of(segment.attributes, segment.table, coded, events_at_once(len(segment.attributes)))
+    costs = coding(sample, encoder, segment.book)
+    found: list[tuple[Found, Array]] = []
+    for part in segment.parts:
+        candidates = _OF[part.index.params.kind](sample, part.index)
+        tests, keys = verified(candidates.sample, candidates.keys)
+        naming, keys = named(candidates.sample, keys)
+        costs += [*candidates.costs, *tests, *naming]
+        found.append((candidates, keys))
+    counted = min(part.sample.events for part, _ in found)
+    at_once = min(part.sample.batch for part, _ in found)
+    pieces = sum(part.pieces for part, _ in found)
+    rising = len(found) == 1 and bool((np.diff(segment.table.clause_row) > 0).all())
+    keys_per_event = sum(len(keys) / part.sample.events for part, keys in found)
+    costs += ordered(keys_per_event, at_once, pieces, rising)
+    rows = _rows([keys for _, keys in found], counted)
+    matches = sum(map(len, rows)) / counted
+    transfer = Transfer(bytes_to_device(sample, encoder), 4 * matches + 8)
+    shown = index if index != "auto" else "auto: " + ", ".join(part.index.params.kind for part in segment.parts)
+    return Counted(workload, len(segment), shown, counted, at_once, matches, tuple(costs), transfer, rows)
+
+
+def _rows(keys: list[Array], events: int) -> tuple[Array, ...]:
+    """Rows of the first events, of all parts together."""
+    every = np.unique(np.concatenate(keys))
+    ends = np.searchsorted(every, np.arange(events + 1, dtype=np.int64) << 32)
+    return tuple(every[first:last] & 0xFFFF_FFFF for first, last in pairwise(ends))
