@@ -285,11 +285,11 @@ def _info(args: argparse.Namespace) -> None:
 def _bench(args: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from gpumatch.benchmark import measure
+    from gpumatch.benchmark import Timing, measure
 
     if args.threads is not None:
         gm.set_num_threads(args.threads)
-    timings = []
+    timings: list[Timing] = []
     with _progress() as bar:
         task = bar.add_task("", total=len(args.workloads))
         for name in args.workloads:

@@ -238,7 +238,7 @@ class Matcher:
 
     def observe(self, events: Any) -> None:
         """Learn from events how often predicates hold; what is built from now on, or by ``compact``, uses it."""
-        batch = EventBatch.of(events, self.schema)
+        batch = EventBatch.of(events, self.schema).to_host()
         with self._lock:
             kept = [batch.slice(max(0, len(batch) - _SAMPLE), len(batch))]
             for old in reversed(self._observed):

@@ -151,17 +151,17 @@ class Engine(Protocol):
 
 
 class Host:
-    """The engine of the CPU."""
+    """The engine of the CPU. Events on a device are copied to the host."""
 
     nbytes = 0
 
     def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
-        return match_batch(snapshot, batch)
+        return match_batch(snapshot, batch.to_host())
 
     def match_shared(
         self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch
     ) -> tuple[Array, Array]:
-        return match_shared(tables, batch)
+        return match_shared(tables, batch.to_host())
 
 
 def match_batch(snapshot: Snapshot, batch: EventBatch) -> Matches:

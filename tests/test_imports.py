@@ -28,7 +28,8 @@ LAYERS = (
     {"index"},
     {"coded", "blocks", "decode"},
     {"events"},
-    {"longform", "ranges", "sources", "subscriptions", "predicates", "arrow_in", "columns", "sparse", "single"},
+    {"longform", "ranges", "sources", "subscriptions", "predicates", "arrow_in", "columns", "sparse", "single"}
+    | {"cuda_in", "arrow_device"},
     {"codes"},
     {"keys", "discretise"},
     {"schema", "expr", "results"},

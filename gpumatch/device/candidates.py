@@ -13,11 +13,11 @@ from gpumatch.device.resident import HeldIndex, Resident
 from gpumatch.index import Gem
 from gpumatch.index.flat import count as add_to_counter
 from gpumatch.kernels.cuda import gem, ladder, postings, psthash, tama, target, triangle, work
-from gpumatch.kernels.gem import LANES, STRICTER
+from gpumatch.kernels.gem import LANES, STRICTER, WORDS
 
 _KEY = 8  # bytes
 _SHARE = 1024  # events that one block of gem.sift takes
-_WORDS = 2  # as a power of two: 4 words, the least that memory gives at once
+_LOG_WORDS = 2  # as a power of two: 4 words, the least that memory gives at once
 
 
 class Runs(NamedTuple):
@@ -95,7 +95,7 @@ def _runs(
 def _waiting_runs(card: Card, index: HeldIndex, coded: Coded, postings_held: int) -> Job[Runs]:
     """Runs of postings by block, and the clauses that every event has to look at."""
     a = index.arrays
-    rest = (coded.count, len(a["rest"]), postings_held)
+    rest = (coded.length, len(a["rest"]), postings_held)
     args = (coded.event, coded.attribute, coded.code, a["directory"], a["node_ptr"])
     runs = yield from _runs(card, len(coded.code), (postings.count_runs, postings.fill_runs), *args, rest=rest)
     return runs
@@ -141,13 +141,13 @@ def _tama(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job
     runs = yield from _runs(card, len(coded.code), (tama.count_nodes, tama.fill_nodes), *entries, *lines)
     room = 4 if len(a["owner"]) else 2
     places = room * runs.slots
-    if 8 * places > card.budget and coded.count > 1:
-        raise MemoryError(f"counters of {coded.count} events need {8 * places} bytes")
+    if 8 * places > card.budget and coded.length > 1:
+        raise MemoryError(f"counters of {coded.length} events need {8 * places} bytes")
     table, hits = xp.zeros(places, dtype=np.uint32), xp.zeros(places, dtype=np.uint32)
     event_slot = runs.slot_ptr[xp.concatenate([xp.zeros(1, dtype=np.int64), runs.ends])[coded.ptr]]
     lists = (index.flat.first, a["postings"], a["needed"], a["owner"])
     keys = yield from found_in(card, runs, tama.count_hits, *lists, event_slot, room, table, hits)
-    rest = Runs(*_one_each(card, coded.count, len(a["rest"])))
+    rest = Runs(*_one_each(card, coded.length, len(a["rest"])))
     nothing = (xp.empty(0, dtype=np.uint8), xp.empty(0, dtype=np.uint32), xp.empty(0, dtype=np.uint64))
     keys += yield from found_in(card, rest, postings.test_postings, coded.rows, coded.width, *nothing, a["rest"])
     return keys
@@ -173,16 +173,16 @@ def _gem(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[
 def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
     """What touches an event's cells and lies within its bounds; ascending by event and clause in a group of tiles."""
     a, xp, flat = index.arrays, card.xp, index.flat
-    dims, tiles = len(a["cell_ptr"]) - 1, len(a["loose"]) // gem.WORDS
+    dims, tiles = len(a["cell_ptr"]) - 1, len(a["loose"]) // WORDS
     cells = len(a["count"])
-    places = xp.empty((coded.count, max(dims, STRICTER)), dtype=np.int32)
-    lanes = xp.empty((coded.count, -(-dims // LANES)), dtype=np.uint64)
+    places = xp.empty((coded.length, max(dims, STRICTER)), dtype=np.int32)
+    lanes = xp.empty((coded.length, -(-dims // LANES)), dtype=np.uint64)
     lines = (a["dim_of"], a["cell_ptr"], a["cell_table"], a["table_ptr"], a["table_shift"])
     bounds = (a["lane_exact"], a["lane_shift"], a["count"], places, lanes)
-    card.launch(gem.locate_events, coded.count, *coded.entries(), *lines, *bounds)
+    card.launch(gem.locate_events, coded.length, *coded.entries(), *lines, *bounds)
     places = xp.asarray(places[:, :dims].copy())
     covers = len(a["cover"]) > 0
-    step = max(card.budget // (8 * gem.WORDS * coded.count), 1)
+    step = max(card.budget // (8 * WORDS * coded.length), 1)
     keys = []
     for tile in range(0, tiles, step):
         part = min(step, tiles - tile)
@@ -192,7 +192,7 @@ def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
         card.launch(gem.count_bits, len(touching), touching, counts)
         ends = xp.cumsum(counts)
         listed = xp.empty((yield ends[-1:]), dtype=np.int64)
-        words = (part * gem.WORDS, tile * gem.WORDS)
+        words = (part * WORDS, tile * WORDS)
         card.launch(
             gem.list_bits, len(touching) if len(listed) else 0, touching, covered, a["loose"], *words, ends, listed
         )
@@ -208,9 +208,9 @@ def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
 def _sifted(card: Card, tile: int, tiles: int, cells: int, places: Any, bits: Any) -> Any:
     """Words of the clauses that have a bit in all cells of each event."""
     events = len(places)
-    out = card.xp.empty(events * tiles * gem.WORDS, dtype=np.uint64)
-    log = max((log for log in range(_WORDS + 1) if cells << log <= gem.STAGED), default=_WORDS)
-    blocks = tiles * (gem.WORDS >> log) * -(-events // _SHARE)
+    out = card.xp.empty(events * tiles * WORDS, dtype=np.uint64)
+    log = max((log for log in range(_LOG_WORDS + 1) if cells << log <= gem.STAGED), default=_LOG_WORDS)
+    blocks = tiles * (WORDS >> log) * -(-events // _SHARE)
     card.launch(gem.sift, blocks * card.threads, tile, tiles, cells, log, _SHARE, places, bits, out)
     return out
 
@@ -222,9 +222,9 @@ def _triangle(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
         cells = len(a["triangle_starts"]) // dims
         counts = (a["triangle_dims"], a["count_ptr"], a["pass_count"])
         args = (coded.rows, coded.width, *counts, cells, a["triangle_starts"], a["triangle_ptr"])
-        runs = yield from _runs(card, coded.count, (triangle.count_rows, triangle.fill_rows), *args)
+        runs = yield from _runs(card, coded.length, (triangle.count_rows, triangle.fill_rows), *args)
     else:  # nothing tells clauses apart
-        runs = Runs(*_one_each(card, coded.count, flat.last - flat.first))
+        runs = Runs(*_one_each(card, coded.length, flat.last - flat.first))
     lists = (a["triangle_dims"], a["triangle_sub"], a["triangle_bounds"], a["decided"])
     keys = yield from found_in(card, runs, triangle.test_bounds, flat.first, coded.rows, coded.width, *lists)
     return keys

@@ -34,10 +34,9 @@ def resolve_device(device: str) -> tuple[str, str]:
     missing = why_not()
     if missing:
         raise DeviceError(f"device {device!r} was asked for, but {missing}")
-    if number >= count_devices():
-        raise DeviceError(
-            f"device {device!r} was asked for, but there are {count_devices()} CUDA devices, from 'cuda:0'"
-        )
+    devices = count_devices() or 0
+    if number >= devices:
+        raise DeviceError(f"device {device!r} was asked for, but there are {devices} CUDA devices, from 'cuda:0'")
     return f"cuda:{number}", "as asked"
 
 

@@ -19,7 +19,7 @@ from gpumatch.sparse import Sparse
 class Coded(NamedTuple):
     """Events on the device, as ``CodedEvents``; with the event of each entry, and all codes spread over attributes."""
 
-    count: int
+    length: int
     ptr: Any
     event: Any
     attribute: Any

@@ -111,7 +111,7 @@ def _verified(card: Card, resident: Resident, coded: Coded, keys: Any) -> Job[An
 
 def _sample(card: Card, resident: Resident, index: HeldIndex, coded: Coded, keys: Any) -> Job[None]:
     """Count how many of the matches of some events are false, which an approximate index may return."""
-    phase = add_to_counter(index.flat, "events", coded.count)
+    phase = add_to_counter(index.flat, "events", coded.length)
     some = keys[card.xp.flatnonzero(((keys >> 32) + phase) % _SAMPLED == 0)]
     true = yield from _verified(card, resident, coded, some | work.UNDECIDED)
     add_to_counter(index.flat, "checked", len(some))

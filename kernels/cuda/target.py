@@ -63,7 +63,7 @@ class _Simulated:
         return getattr(_get_kernel_context(), name)
 
 
-class Checked(np.ndarray):  # type: ignore[type-arg]
+class Checked(np.ndarray[Any, np.dtype[Any]]):
     """An array in the simulator that refuses what a device would not notice: places before its start."""
 
     def __getitem__(self, at: Any) -> Any:
