@@ -26,6 +26,7 @@ _SIMULATED_BLOCKS = 3
 _SIMULATED_MEMORY = 1 << 26
 _SHARE_OF_MEMORY = 32
 _MOST_BYTES = 1 << 29
+_one_kernel = threading.Lock()  # is all that numba simulates at a time
 
 
 class Card:
@@ -34,7 +35,6 @@ class Card:
     def __init__(self, number: int) -> None:
         self.number = number
         self.xp = library()
-        self._lock = threading.Lock()
         self._local = threading.local()  # what the job that a thread is running has under way
         if simulated():
             self.threads, self.blocks, memory = _SIMULATED_THREADS, _SIMULATED_BLOCKS, _SIMULATED_MEMORY
@@ -95,7 +95,7 @@ class Card:
         threads = min(kernel.threads, self.threads)
         grid = min(-(-items // threads), self.blocks if blocks is None else blocks)
         if simulated():
-            with self._lock, np.errstate(over="ignore"):  # integers wrap around on a device
+            with _one_kernel, np.errstate(over="ignore"):  # integers wrap around on a device
                 given = tuple(map(_argument, args))
                 kernel.check(given)
                 kernel.launcher[grid, threads](given)
