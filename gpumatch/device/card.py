@@ -72,6 +72,15 @@ class Card:
         copy.set(pinned, stream=self.xp.cuda.get_current_stream())
         return copy
 
+    def own(self, array: Any) -> Any:
+        """An array that is on a device already, if it is this one."""
+        if not simulated() and array.device.id != self.number:
+            raise DeviceError(
+                f"events lie on 'cuda:{array.device.id}', subscriptions on 'cuda:{self.number}'; copy the events there, or "
+                "move the matcher with to()"
+            )
+        return array
+
     def hold(self, array: Array) -> Any:
         """A copy on the device for good, in the form that kernels take fastest, and ready on all streams."""
         held = self.xp.asarray(array)

@@ -56,7 +56,7 @@ class Encoder:
 
     def _here(self, array: Any) -> Any:
         """An array on the device, contiguous."""
-        return array if is_device_array(array) else self._card.upload(np.ascontiguousarray(array))
+        return self._card.own(array) if is_device_array(array) else self._card.upload(np.ascontiguousarray(array))
 
     def _column(self, at: int, column: Column) -> Any:
         """Codes of a column."""
