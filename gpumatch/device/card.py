@@ -76,7 +76,7 @@ class Card:
         """An array that is on a device already, if it is this one."""
         if not simulated() and array.device.id != self.number:
             raise DeviceError(
-                f"events lie on 'cuda:{array.device.id}', subscriptions on 'cuda:{self.number}'; copy the events there, or "
+                f"events lie on 'cuda:{array.device.id}', subscriptions on 'cuda:{self.number}'; copy them there, or "
                 "move the matcher with to()"
             )
         return array
