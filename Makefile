@@ -1,18 +1,33 @@
 # Everything runs in .venv, which is made on first use and brought up to date when pyproject.toml changes.
 # ARGS goes to the program: make test ARGS="-k schema", make demo ARGS="--events 10000".
+# CUDA names the extra that test-gpu installs: make test-gpu CUDA=gpu12.
 .POSIX:
 
 PYTHON = python3
 BIN = .venv/bin
 ARGS =
+SIM_ARGS = $(ARGS)
+CUDA = gpu13
 
-.PHONY: demo test lint bench clean
+# numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select none of them.
+SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS) || [ $$? -eq 5 ]
+
+.PHONY: demo test test-sim test-gpu lint bench clean
 
 demo: .venv/.run
 	$(BIN)/gpumatch demo $(ARGS)
 
 test: .venv/.test
 	$(BIN)/python -m pytest $(ARGS)
+	$(SIMULATED)
+
+# Kernels for CUDA in numba's simulation of a device; what kernels call is compiled for the CPU in the same process.
+test-sim: .venv/.test
+	$(SIMULATED)
+
+# The same suite and more on a device.
+test-gpu: .venv/.gpu
+	$(BIN)/python -m pytest tests/gpu $(ARGS)
 
 # mypy does not see that kernels/ and spark_plugin/ install as gpumatch.kernels and gpumatch.spark: it reads an
 # installed copy. setuptools would put stale modules from build/ into that copy, hence the rm.
@@ -37,6 +52,11 @@ clean:
 
 .venv/.test: .venv/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test,spark]'
+	@touch $@
+
+# Without the extra "test", which brings the compiler of CUDA 13.
+.venv/.gpu: .venv/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[$(CUDA)]' hypothesis pandas polars pytest
 	@touch $@
 
 .venv/.run: .venv/.python pyproject.toml

@@ -1,0 +1,53 @@
+"""Everything here runs in numba's simulation of a CUDA device, in a process of its own: ``make test-sim``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from gpumatch.arrays import library, simulated
+from tests.conformance.devices import on
+
+if not simulated():
+    collect_ignore_glob = ["*"]
+else:
+    from tests.sim import strict
+
+    strict.on_one_processor()
+    settings.register_profile("simulated", max_examples=max(settings.default.max_examples // 8, 1))
+    settings.load_profile("simulated")
+    for name in ("device_suite", "test_examples", "test_extremes", "test_oracle"):
+        pytest.register_assert_rewrite(f"tests.conformance.{name}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def strictly() -> Iterator[None]:
+    with strict.strictly(), on("cuda:0"):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def new_memory_is_nonsense() -> Iterator[None]:
+    """As on a device: what is not written first cannot be relied on to be zero."""
+
+    def empty(shape: Any, dtype: Any = np.float64) -> Any:
+        made = before(shape, dtype=dtype)
+        made.view(np.ndarray).view(np.uint8)[...] = 0x5B
+        return made
+
+    xp = library()
+    before, xp.empty = xp.empty, empty
+    yield
+    xp.empty = before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def small_indexes_have_all_parts() -> Iterator[None]:
+    """Grids pay for themselves above some size, which nothing here has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpumatch.index.psthash._PAYS", 1)
+        yield
