@@ -96,17 +96,20 @@ class Cost:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        touched = {it.array: SECTOR * it.sectors / it.events for it in self.touched}
-        return {
+        """All that is not zero."""
+        figures = {
             "kernel": self.kernel,
             "bytes in order": self.read + self.written,
             "bytes through L2": self.l2_bytes(),
-            "scattered bytes by array": touched,
+            "scattered bytes by array": {
+                it.array: SECTOR * it.sectors / it.events for it in self.touched if it.sectors
+            },
             "shared memory bytes": self.shared,
             "atomics": self.atomics,
             "instructions": self.instructions,
             "output": self.output,
         }
+        return {name: value for name, value in figures.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

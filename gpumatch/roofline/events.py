@@ -12,11 +12,10 @@ from gpumatch.columns import Strings
 from gpumatch.kernels import count
 from gpumatch.predicates import Array
 from gpumatch.roofline.cost import SECTOR, Cost
-from gpumatch.roofline.sample import Sample, marks_of, warp_steps
+from gpumatch.roofline.sample import ELEMENT, Sample, marks_of, warp_steps
 
 _VALUE, _MIXED, _STEP = 123, 151, 21  # instructions of a value, of one with its attribute, of a step of the search
 _COUNT, _FILL, _SPREAD = 45, 75, 100
-_ELEMENT = 20
 
 
 def coding(sample: Sample, encoder: EventEncoder, book: Codebook) -> list[Cost]:
@@ -46,7 +45,7 @@ def _search(sample: Sample, book: Codebook, attribute: Array, values: Array | St
     per, n = 1 / sample.events, len(attribute)
     name = f"events.encode_{'mixed_' if mixed else ''}floats"
     if isinstance(values, Strings):  # a table of the dictionary's codes
-        return [Cost(name, read=4 * n * per, written=4 * n * per, instructions=_ELEMENT * n * per)]
+        return [Cost(name, read=4 * n * per, written=4 * n * per, instructions=ELEMENT * n * per)]
     marks, steps = tuple(map(marks_of, book.search())), np.zeros(n, np.int32)
     sectors = count.encode(attribute, values, sample.attributes.single, *book.search(), marks, steps)
     names = ("guide", "cuts", "buckets")
@@ -93,7 +92,7 @@ def _numbering(sample: Sample) -> Cost:
     """The event of each entry, by a search of the offsets."""
     entries = len(sample.coded.code) / sample.events
     steps = math.log2(sample.batch + 1)
-    return Cost("numbering of entries", 20 * entries, 24 * entries, instructions=_ELEMENT * (4 + steps) * entries)
+    return Cost("numbering of entries", 20 * entries, 24 * entries, instructions=ELEMENT * (4 + steps) * entries)
 
 
 def _spreading(sample: Sample) -> list[Cost]:
@@ -102,7 +101,7 @@ def _spreading(sample: Sample) -> list[Cost]:
     row = 4.0 * sample.width
     places = np.unique(np.flatnonzero(sample.rows >= 0) // (SECTOR // 4)).size / sample.events
     return [
-        Cost("filling of rows", written=row, instructions=_ELEMENT * sample.width / 4),
+        Cost("filling of rows", written=row, instructions=ELEMENT * sample.width / 4),
         Cost(
             "events.spread",
             read=12 * entries,

@@ -11,7 +11,7 @@ from gpumatch.kernels.gem import LANES, WORDS
 from gpumatch.predicates import Array
 from gpumatch.roofline.cost import Cost
 from gpumatch.roofline.lists import Found
-from gpumatch.roofline.sample import BUDGET, KEY, Sample, compact_cost, kept_cost, marks_of
+from gpumatch.roofline.sample import BUDGET, KEY, SCAN_BYTES, Sample, compact_cost, kept_cost, marks_of
 
 SHARE = 1024  # events that one block of gem.sift takes
 STAGED, MOST_LOG = 4096, 2  # words of shared memory, and the most words of a cell that a block takes, as a power of two
@@ -98,7 +98,7 @@ def _sifting(sample: Sample, places: Array, dims: int, cells: int, bits: Array) 
 
 def _listing(sample: Sample, words: int, blocks: int, steps: int, bits: int, covers: bool) -> list[Cost]:
     per = 1 / sample.events
-    scans = 104 * BLOCK * blocks * per
+    scans = SCAN_BYTES * BLOCK * blocks * per
     return [
         Cost(
             "gem.count_bits, sums",

@@ -16,6 +16,7 @@ from gpumatch.predicates import Array
 from gpumatch.roofline.cost import Cost
 from gpumatch.roofline.sample import (
     BUDGET,
+    ELEMENT,
     KEY,
     Runs,
     RunWork,
@@ -218,7 +219,7 @@ def tama(sample: Sample, index: FlatIndex) -> Found:
     slots = SlotWork(tiles, tuple(touched), work_of_hits, written=SECTOR * touched[-1].distinct, atomics=atomics)
     costs = listing(sample, ("tama.count_nodes", "tama.fill_nodes"), len(sample.coded.code), runs, work)
     zeros = 2 * places.nbytes / sample.events
-    costs.append(Cost("zeroing of tables", written=zeros, instructions=20 * zeros / 16))
+    costs.append(Cost("zeroing of tables", written=zeros, instructions=ELEMENT * zeros / 16))
     costs += testing(sample, "tama.count_hits", runs, len(keys), slots)
     rest = Runs(*(np.zeros(0, np.int64),) * 3).with_rest(sample.events, 0, len(a["rest"]))
     every = np.repeat(np.arange(sample.events), len(a["rest"])) << 32

@@ -98,8 +98,17 @@ def to_json(several: Sequence[Counted], gpus: Sequence[Gpu]) -> dict[str, Any]:
         }
         for gpu in gpus
     }
-    results = [counted.to_dict(gpus) for counted in several]
+    results = [_rounded(counted.to_dict(gpus)) for counted in several]
     return {"what": ASSUMPTIONS[0], "assumptions": ASSUMPTIONS[1:], "gpus": figures, "results": results}
+
+
+def _rounded(held: Any) -> Any:
+    """Numbers with four digits: the counts of a sample have no more to tell."""
+    if isinstance(held, dict):
+        return {name: _rounded(value) for name, value in held.items()}
+    if isinstance(held, list):
+        return [_rounded(value) for value in held]
+    return float(f"{held:.4g}") if isinstance(held, float) else held
 
 
 def _whole(number: float) -> str:

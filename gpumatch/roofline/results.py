@@ -11,13 +11,12 @@ from gpumatch.kernels.count import BLOCK, WARP
 from gpumatch.predicates import Array
 from gpumatch.roofline.cost import SECTOR, Cost
 from gpumatch.roofline.lists import clause_marks, clause_touched
-from gpumatch.roofline.sample import KEY, Sample, compact_cost, kept_cost, marks_of
+from gpumatch.roofline.sample import ELEMENT, KEY, Sample, compact_cost, kept_cost, marks_of
 
 _DECIDED, _UNDECIDED, _PREDICATE, _ITEM = 50, 92, 50, 80  # instructions of a thread
 _ROW = 35
 _PASSES, _SORT = 8, 20  # of a radix sort of 64-bit keys, and instructions of a key in each
 _DISTINCT = 83  # bytes of a key that array functions move to drop repeats
-_ELEMENT = 20
 
 
 def verified(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
@@ -103,14 +102,14 @@ def ordered(keys: float, batch: int, pieces: int, ascending: bool) -> list[Cost]
     """So many keys of an event, brought into order unless they are, and cut into offsets and rows, which are copied."""
     costs = []
     if pieces > 1:
-        costs.append(Cost("joining", KEY * keys, KEY * keys, instructions=_ELEMENT * keys, output=True))
+        costs.append(Cost("joining", KEY * keys, KEY * keys, instructions=ELEMENT * keys, output=True))
     if pieces > 1 or not ascending:
         moved = KEY * keys * (_PASSES + 1)
         costs.append(
             Cost("sorting", moved + KEY * keys, moved, instructions=_SORT * (2 * _PASSES + 1) * keys, output=True)
         )
         dropped = _DISTINCT / 2 * keys
-        costs.append(Cost("dropping repeats", dropped, dropped, instructions=5 * _ELEMENT * keys, output=True))
+        costs.append(Cost("dropping repeats", dropped, dropped, instructions=5 * ELEMENT * keys, output=True))
     steps = math.log2(keys * batch + 2)
     costs.append(
         Cost(
@@ -118,7 +117,7 @@ def ordered(keys: float, batch: int, pieces: int, ascending: bool) -> list[Cost]
             read=20 * keys + 32,
             written=16 * keys + 40,
             pieces=SECTOR * steps,
-            instructions=_ELEMENT * (2 * keys + 3 + steps),
+            instructions=ELEMENT * (2 * keys + 3 + steps),
             output=True,
         )
     )

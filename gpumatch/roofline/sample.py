@@ -22,9 +22,9 @@ KEY = 8  # bytes
 _SLOT = 100  # instructions of a thread that finds its slot's run and place in it
 _SEARCH, _SEARCHES = 27, 17  # a step of the search for a run, and what comes before
 _KEEP, _SCAN = 20, 248  # what every thread does to keep a key, and more where one of its block does
-_SCAN_BYTES = 104  # of shared memory, by each thread of a block that keeps any
+SCAN_BYTES = 104  # of shared memory, by each thread of a block that keeps any
 _COMPACT, _COMPACT_KEY = 120, 33
-_ELEMENT = 20  # an array function of CuPy, by element
+ELEMENT = 20  # an array function of CuPy, by element
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def listing(sample: Sample, kernels: tuple[str, str], items: int, runs: Runs, wo
         read=((work.read + 4 + KEY) * items + sums / 2) * per,
         written=(20 * len(runs.length) + sums / 2) * per,
         touched=work.touched,
-        instructions=(work.filling + _ELEMENT * (items + len(runs.length))) / n,
+        instructions=(work.filling + ELEMENT * (items + len(runs.length))) / n,
     )
     return [count, fill]
 
@@ -191,7 +191,7 @@ def kept_cost(kernel: str, items: int, keys: int, tiles: int, per: float, output
     return Cost(
         kernel,
         written=(KEY * keys + KEY * items / BLOCK) * per,
-        shared=_SCAN_BYTES * BLOCK * tiles * per,
+        shared=SCAN_BYTES * BLOCK * tiles * per,
         instructions=(_KEEP * -(-items // BLOCK) + _SCAN * tiles) * BLOCK * per,
         output=output,
     )
