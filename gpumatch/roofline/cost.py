@@ -97,13 +97,12 @@ class Cost:
 
     def to_dict(self) -> dict[str, Any]:
         """All that is not zero."""
+        scattered = {it.array: SECTOR * it.sectors / it.events for it in self.touched if it.sectors}
         figures = {
             "kernel": self.kernel,
             "bytes in order": self.read + self.written,
             "bytes through L2": self.l2_bytes(),
-            "scattered bytes by array": {
-                it.array: SECTOR * it.sectors / it.events for it in self.touched if it.sectors
-            },
+            "scattered bytes by array": scattered,
             "shared memory bytes": self.shared,
             "atomics": self.atomics,
             "instructions": self.instructions,

@@ -21,12 +21,10 @@ _COUNT, _FILL, _SPREAD = 45, 75, 100
 def coding(sample: Sample, encoder: EventEncoder, book: Codebook) -> list[Cost]:
     """All kernels from values to rows of codes."""
     if encoder.sparse is not None:
-        values, attribute = encoder.sparse.values, encoder.sparse.attribute
-        return [*_search(sample, book, attribute, values, mixed=True), _numbering(sample), *_spreading(sample)]
-    costs: list[Cost] = []
-    for at, column, _ in encoder.columns:
-        costs += _search(sample, book, np.full(len(column.values), at, np.int32), column.values, mixed=False)
-    return [_merged(costs), *_entries(sample, len(encoder.columns)), *_spreading(sample)]
+        pair = (encoder.sparse.attribute, encoder.sparse.values)
+        return [_search(sample, book, [pair], mixed=True), _numbering(sample), *_spreading(sample)]
+    pairs = [(np.full(len(column.values), at, np.int32), column.values) for at, column, _ in encoder.columns]
+    return [_search(sample, book, pairs, mixed=False), *_entries(sample, len(pairs)), *_spreading(sample)]
 
 
 def bytes_to_device(sample: Sample, encoder: EventEncoder) -> float:
@@ -41,35 +39,28 @@ def _size(*arrays: Array | Strings | None) -> int:
     return sum(array.nbytes for array in held)
 
 
-def _search(sample: Sample, book: Codebook, attribute: Array, values: Array | Strings, mixed: bool) -> list[Cost]:
-    per, n = 1 / sample.events, len(attribute)
-    name = f"events.encode_{'mixed_' if mixed else ''}floats"
-    if isinstance(values, Strings):  # a table of the dictionary's codes
-        return [Cost(name, read=4 * n * per, written=4 * n * per, instructions=ELEMENT * n * per)]
-    marks, steps = tuple(map(marks_of, book.search())), np.zeros(n, np.int32)
-    sectors = count.encode(attribute, values, sample.attributes.single, *book.search(), marks, steps)
-    names = ("guide", "cuts", "buckets")
-    touched = [sample.touched(*it) for it in zip(names, sectors, marks, strict=True)]
-    return [
-        Cost(
-            name,
-            read=(values.nbytes + (4 * n if mixed else 0)) * per,
-            written=4 * n * per,
-            touched=tuple(touched if mixed else touched[1:]),  # of one attribute the guide stays at hand
-            instructions=(n * (_MIXED if mixed else _VALUE) + _STEP * warp_steps(steps)) * per,
-        )
-    ]
-
-
-def _merged(costs: list[Cost]) -> Cost:
-    """Launches of one kernel for several columns, as one."""
-    names = [it.array for it in costs[0].touched] if costs else []
+def _search(sample: Sample, book: Codebook, pairs: list[tuple[Array, Array | Strings]], mixed: bool) -> Cost:
+    """The search for codes of attributes' values, column by column, or ``mixed``."""
+    per = 1 / sample.events
+    marks, sectors = tuple(map(marks_of, book.search())), np.zeros(3, np.int64)
+    read = written = instructions = 0.0
+    for attribute, values in pairs:
+        n = len(attribute)
+        read += _size(values) + (attribute.nbytes if mixed else 0)
+        written += 4 * n
+        if isinstance(values, Strings):  # a table of the dictionary's codes
+            instructions += ELEMENT * n
+            continue
+        steps = np.zeros(n, np.int32)
+        sectors += count.encode(attribute, values, sample.attributes.single, *book.search(), marks, steps)
+        instructions += n * (_MIXED if mixed else _VALUE) + _STEP * warp_steps(steps)
+    touched = [sample.touched(*it) for it in zip(("guide", "cuts", "buckets"), sectors, marks, strict=True)]
     return Cost(
-        "events.encode_floats",
-        read=sum(cost.read for cost in costs),
-        written=sum(cost.written for cost in costs),
-        touched=tuple(it for name in names for cost in costs for it in cost.touched if it.array == name),
-        instructions=sum(cost.instructions for cost in costs),
+        "events.encode_mixed" if mixed else "events.encode",
+        read=read * per,
+        written=written * per,
+        touched=tuple(touched if mixed else touched[1:]),  # of one attribute the guide stays at hand
+        instructions=instructions * per,
     )
 
 
