@@ -171,11 +171,14 @@ def without_lists() -> gm.EventBatch:
     return gm.EventBatch.from_csr([0, 1, 3, 3], [0, 1, 0], np.array([4, 1, 4]), ["x", "y"])
 
 
+SPARSE = ["integers", "floats", "strings", "without lists"]
+
+
 @each_kind
-@pytest.mark.parametrize("make", [lambda: numbers(np.int64), lambda: numbers(np.float64), strings, without_lists])
-def test_sparse_events(index: str, make: Any) -> None:
+@pytest.mark.parametrize("batch", [numbers("int64"), numbers("float64"), strings(), without_lists()], ids=SPARSE)
+def test_sparse_events(index: str, batch: gm.EventBatch) -> None:
     right = filled(index)
-    assert_same(there(right), right, make())
+    assert_same(there(right), right, batch)
 
 
 def test_sparse_events_without_list_attributes() -> None:

@@ -281,7 +281,7 @@ CASES = {
     "first": first_key_of_all,
     "pstbloom": lambda: compare(filled("pstbloom", copies=3)),
     "types": types,
-    "numbers": lambda: compare(filled("scan"), numbers(np.int64)),
+    "numbers": lambda: compare(filled("scan"), numbers("int64")),
     "strings": lambda: compare(filled("scan"), strings()),
     "floats": sparse_floats,
     "lists": lists_alone,
