@@ -54,7 +54,7 @@ def _search(sample: Sample, book: Codebook, pairs: list[tuple[Array, Array | Str
         steps = np.zeros(n, np.int32)
         sectors += count.encode(attribute, values, sample.attributes.single, *book.search(), marks, steps)
         instructions += n * (_MIXED if mixed else _VALUE) + _STEP * warp_steps(steps)
-    touched = [sample.touched(*it) for it in zip(("guide", "cuts", "buckets"), sectors, marks, strict=True)]
+    touched = [sample.touched(*it) for it in zip(("guide", "cuts", "buckets"), sectors.tolist(), marks, strict=True)]
     return Cost(
         "events.encode_mixed" if mixed else "events.encode",
         read=read * per,
