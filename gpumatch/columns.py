@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gpumatch.arrays import is_device_array, to_host
+from gpumatch.arrays import is_device_array, place_of, to_host
 from gpumatch.errors import SchemaError
 from gpumatch.schema import AttributeType, Kind
 
@@ -77,8 +77,9 @@ class Column:
         valid = None if self.valid is None else self.valid[start:stop]
         if self.offsets is None:
             return Column(self.values[start:stop], valid)
-        offsets = self.offsets[start : stop + 1]
-        return Column(self.values[int(offsets[0]) : int(offsets[-1])], valid, offsets - offsets[0])
+        with place_of(self.offsets):
+            offsets = self.offsets[start : stop + 1]
+            return Column(self.values[int(offsets[0]) : int(offsets[-1])], valid, offsets - offsets[0])
 
     @property
     def on_device(self) -> bool:

@@ -273,11 +273,13 @@ def _array(data: Any) -> tuple[Any, np.dtype[Any], Any]:
 
 
 def _wrapped(facts: Any, owner: object) -> Any:
-    if facts.get("stream") is not None:
-        wait_for("stream", facts["stream"])
     dtype = np.dtype(facts["typestr"])
     values = np.dtype(np.int64) if dtype.kind == "M" else dtype
-    return wrap(facts["data"][0] or 0, tuple(facts["shape"]), values, owner, facts.get("strides"))
+    wrapped = wrap(facts["data"][0] or 0, tuple(facts["shape"]), values, owner, facts.get("strides"))
+    if facts.get("stream") is not None:
+        with place_of(wrapped):  # each device has a default stream of its own
+            wait_for("stream", facts["stream"])
+    return wrapped
 
 
 def _mask(mask: Any, shape: tuple[int, ...]) -> Array:

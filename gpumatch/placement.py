@@ -52,7 +52,8 @@ class Placement:
         """Offsets and shared rows of a batch, on the host; each event has a row once."""
         held = [(segment, table.clause_row, False) for segment, table in tables]
         offsets, rows = match(self._card, self._targets(snapshot, held), batch, once=True)
-        return self._card.download(offsets), self._card.download(rows)
+        with self._card.use():
+            return self._card.download(offsets), self._card.download(rows)
 
     def _targets(self, snapshot: Snapshot, held: list[tuple[Segment, Array, bool]]) -> list[Target]:
         with self._lock, self._card.use():
@@ -68,11 +69,11 @@ class Placement:
             parts = Parts(segment.attributes, segment.used, segment.book, segment.table, indexes)
             try:
                 made = Resident(self._card, parts)
-            except MemoryError as error:
+            except MemoryError:
                 raise DeviceError(
                     f"{parts.nbytes:,} bytes of an index do not fit the free memory of the device; free some, take an "
                     "index that needs less (Matcher(memory_limit=…)), or device='cpu'"
-                ) from error
+                ) from None
             self._residents[id(segment)] = made
         return self._residents[id(segment)]
 

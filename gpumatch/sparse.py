@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as pt
 
-from gpumatch.arrays import finish, is_device_array, library, library_of, to_host
+from gpumatch.arrays import finish, is_device_array, library, library_of, place_of, to_host
 from gpumatch.arrow_in import empty, exact, from_any, in_list, rescale, starts, whole
 from gpumatch.columns import Array, BadValue, Column, Strings, tick, zone_hint
 from gpumatch.cuda_in import from_device, length_of, on_device, type_of
@@ -33,7 +33,8 @@ class Sparse:
 
     def slice(self, start: int, stop: int) -> Sparse:
         first, last = int(self.offsets[start]), int(self.offsets[stop])
-        offsets = self.offsets[start : stop + 1] - first
+        with place_of(self.offsets):
+            offsets = self.offsets[start : stop + 1] - first
         return Sparse(offsets, self.attribute[first:last], self.values[first:last])
 
     def to_host(self) -> Sparse:
@@ -56,9 +57,9 @@ class Csr:
     def of(cls, offsets: Any, attribute: Any, value: Any, names: Sequence[str]) -> Csr:
         offsets, attribute = _integers("offsets", offsets), _integers("attribute", attribute)
         _check_offsets(offsets, len(attribute))
-        values = length_of(value)
-        if values != len(attribute):
-            raise SchemaError(f"from_csr needs one value for each attribute, found {values} for {len(attribute)}")
+        count = length_of(value)
+        if count != len(attribute):
+            raise SchemaError(f"from_csr needs one value for each attribute, found {count} for {len(attribute)}")
         outside = (attribute < 0) | (attribute >= len(names))
         if outside.any():
             at = int(outside.argmax())
@@ -73,10 +74,13 @@ class Csr:
         if column is None:  # no value is present
             offsets, attribute, column = offsets * 0, attribute[:0], Column(empty(kind))
         # Copies: kernels trust what was checked here, and the caller may go on to use these arrays.
-        made = cls(offsets.astype(np.int64), attribute.astype(np.int32), kind, column, names)
-        if column.on_device or is_device_array(offsets) or is_device_array(attribute):
-            made = made._moved(library().asarray)
-            finish()
+        values = column.values.indices if isinstance(column.values, Strings) else column.values
+        there = next(filter(is_device_array, (offsets, attribute, values)), None)
+        with place_of(there):
+            made = cls(offsets.astype(np.int64), attribute.astype(np.int32), kind, column, names)
+            if there is not None:
+                made = made._moved(library().asarray)
+                finish()
         return made
 
     def _moved(self, move: Callable[[Any], Any]) -> Csr:
@@ -88,16 +92,18 @@ class Csr:
 
     def slice(self, start: int, stop: int) -> Csr:
         first, last = int(self.offsets[start]), int(self.offsets[stop])
-        offsets = self.offsets[start : stop + 1] - first
+        with place_of(self.offsets):
+            offsets = self.offsets[start : stop + 1] - first
         return Csr(offsets, self.attribute[first:last], self.kind, self.column.slice(first, last), self.names)
 
     def bind(self, schema: Schema) -> Sparse:
         """The entries that the schema knows, checked and in order."""
-        position = self._positions(schema)
-        kept = _drop(Sparse(self.offsets, position, self.column.values), self._keep(position))
-        bound = _ordered(_typed(kept, self.kind, schema), schema)
-        if self.column.on_device:
-            finish()
+        with place_of(self.offsets):
+            position = self._positions(schema)
+            kept = _drop(Sparse(self.offsets, position, self.column.values), self._keep(position))
+            bound = _ordered(_typed(kept, self.kind, schema), schema)
+            if self.column.on_device:
+                finish()
         return bound
 
     def _positions(self, schema: Schema) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpumatch.device.card import Card, Job
+from gpumatch.device.card import Card, Job, OverBudget
 from gpumatch.device.encode import Coded, pointers
 from gpumatch.device.resident import HeldIndex, Resident
 from gpumatch.index import Gem
@@ -54,9 +54,12 @@ def found_in(card: Card, runs: Runs, kernel: target.Kernel, *args: Any) -> Job[l
     keys = []
     for first in range(0, runs.slots, step):
         last = min(first + step, runs.slots)
+        starts = card.xp.arange(card.tiles(last - first) + 1, dtype=np.int64) * card.threads + first
+        starts[-1:] = last - 1
+        tile_run = card.xp.searchsorted(runs.slot_ptr, starts, side="right") - 1
 
-        def launch(found: Any, counts: Any, first: int = first, last: int = last) -> None:
-            card.launch(kernel, last - first, first, last, *runs.arrays(), *args, found, counts)
+        def launch(found: Any, counts: Any, first: int = first, last: int = last, tile_run: Any = tile_run) -> None:
+            card.launch(kernel, last - first, first, last, tile_run, *runs.arrays(), *args, found, counts)
 
         keys.append((yield from kept(card, last - first, launch)))
     return keys
@@ -142,7 +145,7 @@ def _tama(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job
     room = 4 if len(a["owner"]) else 2
     places = room * runs.slots
     if 8 * places > card.budget and coded.length > 1:
-        raise MemoryError(f"counters of {coded.length} events need {8 * places} bytes")
+        raise OverBudget(f"counters of {coded.length} events need {8 * places} bytes")
     table, hits = xp.zeros(places, dtype=np.uint32), xp.zeros(places, dtype=np.uint32)
     event_slot = runs.slot_ptr[xp.concatenate([xp.zeros(1, dtype=np.int64), runs.ends])[coded.ptr]]
     lists = (index.flat.first, a["postings"], a["needed"], a["owner"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from gpumatch.arrays import library, simulated
+from gpumatch.arrays import is_device_array, library, simulated
 from gpumatch.errors import DeviceError
 from gpumatch.kernels.cuda import target
 from gpumatch.predicates import Array
@@ -36,6 +36,8 @@ class Card:
         self.number = number
         self.xp = library()
         self._local = threading.local()  # what the job that a thread is running has under way
+        self._streams: list[Any] = []  # that no job uses
+        self._allocator = None if simulated() else _rmm_allocator()
         if simulated():
             self.threads, self.blocks, memory = _SIMULATED_THREADS, _SIMULATED_BLOCKS, _SIMULATED_MEMORY
         else:
@@ -47,16 +49,15 @@ class Card:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Make this the current device, and RMM's pool the source of its memory where RMM is installed."""
+        """Make this the current device, and RMM the source of its memory where it has a pool."""
         with ExitStack() as stack:
             if not simulated():
                 from numba import cuda
 
                 stack.enter_context(self.xp.cuda.Device(self.number))
                 stack.enter_context(cuda.gpus[self.number])
-                allocate = _rmm_allocator()
-                if allocate is not None:
-                    stack.enter_context(self.xp.cuda.using_allocator(allocate))
+                if self._allocator is not None:
+                    stack.enter_context(self.xp.cuda.using_allocator(self._allocator))
             yield
 
     def upload(self, array: Array) -> Any:
@@ -65,11 +66,15 @@ class Card:
             return self.xp.asarray(array.copy())
         import cupyx
 
-        pinned = cupyx.empty_pinned(array.shape, array.dtype)
+        copy = self.xp.empty(array.shape, array.dtype)
+        try:
+            pinned = cupyx.empty_pinned(array.shape, array.dtype)
+        except RuntimeError:  # the host has none to give: a slower copy
+            copy.set(array)
+            return copy
         pinned[...] = array
         self._local.pinned.append(pinned)
-        copy = self.xp.empty(array.shape, array.dtype)
-        copy.set(pinned, stream=self.xp.cuda.get_current_stream())
+        copy.set(pinned)
         return copy
 
     def own(self, array: Any) -> Any:
@@ -83,7 +88,10 @@ class Card:
 
     def hold(self, array: Array) -> Any:
         """A copy on the device for good, in the form that kernels take fastest, and ready on all streams."""
-        held = self.xp.asarray(array)
+        if simulated():
+            return _argument(self.xp.asarray(array))
+        held = self.xp.empty(array.shape, array.dtype)
+        held.set(array)  # not asarray, which would keep as much pinned memory on the host for good
         self.synchronize()
         return _argument(held)
 
@@ -98,7 +106,7 @@ class Card:
         return found
 
     def launch(self, kernel: target.Kernel, items: int, *args: Any, blocks: int | None = None) -> None:
-        """Run a kernel on the current stream, with about a thread for each item; loops in the kernel do the rest."""
+        """Run a kernel on the stream of the job, with about a thread for each item; loops in the kernel do the rest."""
         if items == 0:
             return
         threads = min(kernel.threads, self.threads)
@@ -109,10 +117,7 @@ class Card:
                 kernel.check(given)
                 kernel.launcher[grid, threads](given)
             return
-        from numba import cuda
-
-        stream = cuda.external_stream(self.xp.cuda.get_current_stream().ptr)
-        kernel.launcher[grid, threads, stream](*map(_argument, args))
+        kernel.launcher[grid, threads, self._local.stream.kernel](*map(_argument, args))
 
     def tiles(self, items: int) -> int:
         """How many blocks it takes to give each item a thread."""
@@ -123,46 +128,69 @@ class Card:
 
         Two run side by side, each on a stream. Where memory does not suffice, one runs alone, then with half as much.
         """
-        ranges = deque((start, min(start + most, count)) for start in range(0, count, most))
-        idle = [self._stream() for _ in range(_IN_FLIGHT)]
+        ranges = deque(_cut(0, count, most))
         active: deque[_Running] = deque()
         done: dict[int, T] = {}
         side_by_side = _IN_FLIGHT
-        while ranges or active:
-            if ranges and len(active) < side_by_side:
-                start, stop = ranges.popleft()
-                active.append(_Running(start, stop, job(start, stop), idle.pop()))
-            running = active.popleft()
-            short = ""
-            try:
-                finished = running.advance(self)
-            except MemoryError as error:  # which holds on to the arrays of the job while it is looked at
-                short = str(error) or "out of memory"
-            if short:
-                running.job.close()
-                self._forget()
-                side_by_side = 1
-                ranges.extendleft(reversed(_smaller(running, not active, short)))
-            elif finished:
-                done[running.start] = running.result
-            if short or finished:
-                idle.append(running.stream)
-            else:
-                active.append(running)
+        try:
+            while ranges or active:
+                if ranges and len(active) < side_by_side:
+                    start, stop = ranges.popleft()
+                    active.append(_Running(start, stop, job(start, stop), self._lend()))
+                running = active[0]
+                if running.advance(self):
+                    active.rotate(-1)
+                    continue
+                self._end(active.popleft())
+                if not running.short:
+                    done[running.start] = running.result
+                    continue
+                alone = running.over_budget or not active
+                ranges = deque(_smaller(running, alone, ranges))
+                if not running.over_budget:
+                    side_by_side = 1
+                    self._give_back()
+        finally:
+            for running in active:  # after an error: nothing of theirs may be freed while they go on
+                self._end(running)
         return [done[start] for start in sorted(done)]
 
-    def pin_into(self, held: list[Any]) -> None:
-        """Keep the host memory of this thread's uploads in a list from now on, until they are known to be done."""
-        self._local.pinned = held
+    def _lend(self) -> Any:
+        """A stream for a job. They are kept, since memory that is freed belongs to the stream it was used on."""
+        try:
+            return self._streams.pop()
+        except IndexError:
+            return None if simulated() else _Stream(self.xp)
 
-    def _stream(self) -> Any:
-        return None if simulated() else self.xp.cuda.Stream(non_blocking=True)
+    def _end(self, running: _Running) -> None:
+        """End a job, which may not be done: when its stream is, what it held is freed."""
+        if running.stream is not None:
+            running.stream.array.synchronize()
+        running.job.close()
+        self._streams.append(running.stream)
 
-    def _forget(self) -> None:
+    def _give_back(self) -> None:
         """Give unused memory back, so that smaller pieces find room."""
-        self.synchronize()
         if not simulated():
             self.xp.get_default_memory_pool().free_all_blocks()
+
+    def work_on(self, stream: _Stream | None, pinned: list[Any]) -> None:
+        """Launch this thread's kernels on a stream from now on, and keep the host memory of its uploads in a list."""
+        self._local.stream, self._local.pinned = stream, pinned
+
+
+class OverBudget(MemoryError):  # noqa: N818 - ends in a smaller piece, never in an error
+    """Work that would take more memory than a piece of it should: it is cut smaller."""
+
+
+class _Stream:
+    """A stream, as CuPy and as numba know it."""
+
+    def __init__(self, xp: Any) -> None:
+        from numba import cuda
+
+        self.array = xp.cuda.Stream(non_blocking=True)
+        self.kernel = cuda.external_stream(self.array.ptr)
 
 
 class _Running:
@@ -171,48 +199,63 @@ class _Running:
     def __init__(self, start: int, stop: int, job: Any, stream: Any) -> None:
         self.start, self.stop, self.job, self.stream = start, stop, job, stream
         self.result: Any = None
+        self.short = ""  # of memory: what was said, if it was
+        self.over_budget = False
         self._wanted: Any = None
         self._pinned: list[Any] = []  # host memory that copies under way still read
 
     def advance(self, card: Card) -> bool:
-        """Go on to the next number that it wants; True if it is done, and its result may be used on any stream."""
+        """Go on to the next number that it wants; False if there is none: it is done, or short of memory."""
         with ExitStack() as stack:
             if self.stream is not None:
-                stack.enter_context(self.stream)
-            number = None
-            if self._wanted is not None:
-                number = int(card.download(self._wanted)[0])
-                self._pinned.clear()  # the stream is in order: copies before this one are done
+                stack.enter_context(self.stream.array)
             try:
-                card.pin_into(self._pinned)
+                number = None
+                if self._wanted is not None:
+                    number = int(card.download(self._wanted)[0])
+                    self._pinned.clear()  # the stream is in order: copies before this one are done
+                card.work_on(self.stream, self._pinned)
                 self._wanted = self.job.send(number)
             except StopIteration as end:
                 self.result = end.value
-                if self.stream is not None:
-                    self.stream.synchronize()
-                return True
-        return False
+                return False
+            except Exception as error:  # not kept: it holds on to the arrays of the job
+                if not _is_short(error):
+                    raise
+                self.short, self.over_budget = str(error) or "out of memory", isinstance(error, OverBudget)
+                return False
+        return True
 
 
-def _smaller(running: _Running, alone: bool, short: str) -> Sequence[tuple[int, int]]:
-    """What to do instead of a piece of work for which there was not enough memory."""
-    start, stop = running.start, running.stop
-    if not alone:
-        return [(start, stop)]
-    if stop - start == 1:
+def _cut(start: int, stop: int, most: int) -> list[tuple[int, int]]:
+    return [(first, min(first + most, stop)) for first in range(start, stop, most)]
+
+
+def _smaller(running: _Running, alone: bool, later: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What to do instead of a piece of work for which there was not enough memory, and of those after it."""
+    most = running.stop - running.start
+    if alone and most == 1:
         raise DeviceError(
-            f"the device has not enough free memory to match a single event ({short}); free some, use an index with "
-            "fewer candidates, or device='cpu'"
+            f"the device has not enough free memory to match a single event ({running.short}); free some, use an index "
+            "with fewer candidates, or device='cpu'"
         )
-    middle = (start + stop) // 2
-    return [(start, middle), (middle, stop)]
+    if alone:
+        most = -(-most // 2)
+    for first, last in [(running.start, running.stop), *later]:
+        yield from _cut(first, last, most)
+
+
+def _is_short(error: Exception) -> bool:
+    """Was it memory that was missing? CuPy, RMM, the CUDA runtime and numba say so in different ways."""
+    told = str(error)
+    return isinstance(error, MemoryError) or "cudaErrorMemoryAllocation" in told or "OUT_OF_MEMORY" in told
 
 
 def _argument(array: Any) -> Any:
     """An array as kernels take it: without asking for its stream, since all work of a job is on one."""
     if simulated():
         return array.view(target.Checked) if isinstance(array, np.ndarray) else array
-    if not hasattr(array, "__cuda_array_interface__") or type(array).__module__.startswith("numba"):
+    if not is_device_array(array):  # a number, or in that form already
         return array
     from numba import cuda
 
@@ -220,8 +263,11 @@ def _argument(array: Any) -> Any:
 
 
 def _rmm_allocator() -> Any:
+    """What takes memory from RMM, if that was given a pool: by default it asks the driver each time, CuPy does not."""
     try:
+        import rmm
         from rmm.allocators.cupy import rmm_cupy_allocator
     except ImportError:
         return None
-    return rmm_cupy_allocator
+    plain = isinstance(rmm.mr.get_current_device_resource(), rmm.mr.CudaMemoryResource)
+    return None if plain else rmm_cupy_allocator

@@ -41,11 +41,13 @@ def match(card: Card, targets: Sequence[Target], batch: EventBatch, once: bool) 
         width = max((target.resident.width for target in targets), default=1)
         most = max(min(card.budget // (4 * width), _EVENTS, max(-(-len(batch) // _PIECES), _FEW)), 1)
         parts = card.run(len(batch), most, lambda start, stop: _match_range(card, targets, encoders, start, stop, once))
-        return _joined(card, parts)
+        joined = _joined(card, parts)
+        card.synchronize()  # the parts are freed now, and the result may be used on any stream
+        return joined
 
 
 def _joined(card: Card, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """One result of consecutive ranges: a copy on the stream of the caller, who may free it there."""
+    """One result of consecutive ranges: a copy in memory of the caller's stream, who may free it there."""
     xp = card.xp
     offsets, base = [xp.zeros(1, dtype=np.int64)], 0
     for ends, rows in parts:
@@ -72,17 +74,19 @@ def _match_range(
     in_order = in_order and len(found) == 1
     keys = found[0] if len(found) == 1 else xp.concatenate([*found, xp.empty(0, dtype=np.int64)])
     if not in_order:
-        keys = _distinct(card, xp.sort(keys))
+        keys = yield from _distinct(card, xp.sort(keys))
     offsets = xp.searchsorted(keys, xp.arange(stop - start + 1, dtype=np.int64) << 32)
     return offsets.astype(np.int64), (keys & 0xFFFF_FFFF).astype(np.int32)
 
 
-def _distinct(card: Card, keys: Any) -> Any:
+def _distinct(card: Card, keys: Any) -> Job[Any]:
     """Sorted keys without repeats."""
-    if len(keys) < 2:
-        return keys
-    new = card.xp.flatnonzero(keys[1:] != keys[:-1])
-    return card.xp.concatenate([keys[:1], keys[1:][new]])
+
+    def launch(found: Any, counts: Any) -> None:
+        card.launch(work.distinct, len(keys), keys, found, counts)
+
+    different = yield from kept(card, len(keys), launch)
+    return different
 
 
 def _verified(card: Card, resident: Resident, coded: Coded, keys: Any) -> Job[Any]:

@@ -7,11 +7,11 @@ the clauses' bounds as on the CPU.
 
 from __future__ import annotations
 
-from numba import int32, int64, uint64
+from numba import int32, int64, uint32, uint64
 
 from gpumatch.kernels.bits import trailing_zeros
 from gpumatch.kernels.cuda.target import THREADS, cuda, device, kernel
-from gpumatch.kernels.cuda.work import CLAUSE, NOTHING, UNDECIDED, before_me, keep
+from gpumatch.kernels.cuda.work import CLAUSE, MARKS, NOTHING, UNDECIDED, before_me, keep
 from gpumatch.kernels.gem import TOPS, U1, U6, U63, WORDS, check, locate
 
 LOG_WORDS = 6  # WORDS is 1 << LOG_WORDS
@@ -97,14 +97,13 @@ def count_bits(words, counts):
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         i = tile * cuda.blockDim.x + cuda.threadIdx.x
         word = words[i] if i < words.size else uint64(0)
-        if cuda.syncthreads_or(int32(word != 0)):
+        total = 0
+        if cuda.syncthreads_or(int32(word != 0)):  # the same for all threads
             own = int32(cuda.popc(word))
-            before = before_me(own, scan)
-            if cuda.threadIdx.x == cuda.blockDim.x - 1:
-                counts[tile] = before + own
-            cuda.syncthreads()
-        elif cuda.threadIdx.x == 0:
-            counts[tile] = 0
+            total = before_me(own, scan) + own
+            cuda.syncthreads()  # before others use the scan again
+        if cuda.threadIdx.x == cuda.blockDim.x - 1:
+            counts[tile] = total
 
 
 @kernel("void(u8[::1], u8[::1], u8[::1], i8, i8, i8[::1], i8[::1])")
@@ -141,7 +140,7 @@ def check_bounds(keys, first_clause, lanes, bounds, loose, found, counts):
 
     Keys count clauses from the index's first; what is kept counts them from ``first_clause`` on.
     """
-    scan = cuda.shared.array(THREADS, int32)
+    marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         i = tile * cuda.blockDim.x + cuda.threadIdx.x
         key = int64(NOTHING)
@@ -154,4 +153,4 @@ def check_bounds(keys, first_clause, lanes, bounds, loose, found, counts):
                     key = int64(NOTHING)
                 elif inside == TOPS and not (loose[clause >> U6] >> (clause & U63)) & U1:
                     key ^= UNDECIDED
-        keep(key, tile, found, counts, scan)
+        keep(key, tile, found, counts, marks)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64
+from numba import int64, uint32
 
 from gpumatch.kernels.bits import trailing_zeros
-from gpumatch.kernels.cuda.target import THREADS, cuda, device, kernel
-from gpumatch.kernels.cuda.work import NOTHING, UNDECIDED, keep, own_run
+from gpumatch.kernels.cuda.target import cuda, device, kernel
+from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, keep, own_run
 from gpumatch.kernels.postings import ABSENT, BELOW, CLAUSE, LOW16, U1, U16, U32, block_node, in_filter
 
 
@@ -63,16 +63,18 @@ def passes(filter, start, rows, cell_shift):
     return in_filter(filter, cell)
 
 
-@kernel("void(i8, i8, i8[::1], i8[::1], i4[::1], i4[::1], i8, u1[::1], u4[::1], u8[::1], i4[::1], i8[::1], i8[::1])")
+@kernel(
+    "void(i8, i8, i8[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8, u1[::1], u4[::1], u8[::1], i4[::1], i8[::1],"
+    " i8[::1])"
+)
 def test_postings(
-    first, last, slot_ptr, run_start, run_event, rows, width, cell_shift, filters, heads, rest, found, counts
+    first, last, tile_run, slot_ptr, run_start, run_event, rows, width, cell_shift, filters, heads, rest, found, counts
 ):
     """Keys of the postings in slots ``first:last`` whose filters the event passes; behind all of them lies the rest."""
-    scan = cuda.shared.array(THREADS, int32)
-    ends = cuda.shared.array(2, int64)
+    marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         slot = first + tile * cuda.blockDim.x + cuda.threadIdx.x
-        run = own_run(slot, last, slot_ptr, ends)
+        run = own_run(slot, last, tile, tile_run, slot_ptr)
         key = int64(NOTHING)
         if slot < last:
             q = run_start[run] + slot - slot_ptr[run]
@@ -84,4 +86,4 @@ def test_postings(
                 if passes(np.uint32(head >> U32), e * width, rows, cell_shift):
                     decided = int64(head & BELOW) & UNDECIDED
                     key = (e << 32) | (decided ^ UNDECIDED) | (int64(head & BELOW) & CLAUSE)
-        keep(key, tile, found, counts, scan)
+        keep(key, tile, found, counts, marks)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from numba import int32, int64
+from numba import int64, uint32
 
 from gpumatch.kernels.cuda.postings import passes
-from gpumatch.kernels.cuda.target import THREADS, cuda, device, kernel
-from gpumatch.kernels.cuda.work import CLAUSE, NOTHING, UNDECIDED, keep, own_run
+from gpumatch.kernels.cuda.target import cuda, device, kernel
+from gpumatch.kernels.cuda.work import CLAUSE, MARKS, NOTHING, UNDECIDED, keep, own_run
 from gpumatch.kernels.psthash import RECORD, unpack
 
 
@@ -103,14 +103,13 @@ def fill_cells(
             run_event[k] = e
 
 
-@kernel("void(i8, i8, i8[::1], i8[::1], i4[::1], i4[::1], i8, u1[::1], u4[::1], i8[::1], i8[::1])")
-def test_pairs(first, last, slot_ptr, run_start, run_event, rows, width, filter_shift, pairs, found, counts):
+@kernel("void(i8, i8, i8[::1], i8[::1], i8[::1], i4[::1], i4[::1], i8, u1[::1], u4[::1], i8[::1], i8[::1])")
+def test_pairs(first, last, tile_run, slot_ptr, run_start, run_event, rows, width, filter_shift, pairs, found, counts):
     """Keys of the postings in slots ``first:last`` both of whose filters the event passes."""
-    scan = cuda.shared.array(THREADS, int32)
-    ends = cuda.shared.array(2, int64)
+    marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         slot = first + tile * cuda.blockDim.x + cuda.threadIdx.x
-        run = own_run(slot, last, slot_ptr, ends)
+        run = own_run(slot, last, tile, tile_run, slot_ptr)
         key = int64(NOTHING)
         if slot < last:
             q = RECORD * (run_start[run] + slot - slot_ptr[run])
@@ -119,4 +118,4 @@ def test_pairs(first, last, slot_ptr, run_start, run_event, rows, width, filter_
             if passes(pairs[q], start, rows, filter_shift) and passes(pairs[q + 1], start, rows, filter_shift):
                 head = int64(pairs[q + 2])
                 key = (e << 32) | ((head & UNDECIDED) ^ UNDECIDED) | (head & CLAUSE)
-        keep(key, tile, found, counts, scan)
+        keep(key, tile, found, counts, marks)

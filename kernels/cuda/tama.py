@@ -8,11 +8,11 @@ a list attribute is in the table, too, once it was hit: more hits of it do not c
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64, uint32, uint64
+from numba import int64, uint32, uint64
 
 from gpumatch.kernels.bits import trailing_zeros
-from gpumatch.kernels.cuda.target import THREADS, cuda, device, kernel
-from gpumatch.kernels.cuda.work import NOTHING, UNDECIDED, keep, own_run
+from gpumatch.kernels.cuda.target import cuda, device, kernel
+from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, keep, own_run
 from gpumatch.kernels.tama import BASE, BRICK, CODES, FACTS, HEIGHTS, TOP, WORDS, finest
 
 LIST = 1 << 62  # mark of a run's start: its postings are predicates of lists, not clauses
@@ -109,12 +109,13 @@ def claim(number, base, size, table):
 
 
 @kernel(
-    "void(i8, i8, i8[::1], i8[::1], i4[::1], i8, u4[::1], u1[::1], i4[::1], i8[::1], i8, u4[::1], u4[::1], i8[::1],"
-    " i8[::1])"
+    "void(i8, i8, i8[::1], i8[::1], i8[::1], i4[::1], i8, u4[::1], u1[::1], i4[::1], i8[::1], i8, u4[::1], u4[::1],"
+    " i8[::1], i8[::1])"
 )
 def count_hits(
     first,
     last,
+    tile_run,
     slot_ptr,
     run_start,
     run_event,
@@ -133,11 +134,10 @@ def count_hits(
 
     Event ``e`` has ``room`` places in the table for each of its slots, which start at ``event_slot[e]``.
     """
-    scan = cuda.shared.array(THREADS, int32)
-    ends = cuda.shared.array(2, int64)
+    marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         slot = first + tile * cuda.blockDim.x + cuda.threadIdx.x
-        run = own_run(slot, last, slot_ptr, ends)
+        run = own_run(slot, last, tile, tile_run, slot_ptr)
         key = int64(NOTHING)
         if slot < last:
             e = int64(run_event[run])
@@ -155,4 +155,4 @@ def count_hits(
                 count = cuda.atomic.add(hits, base + place, hit) + hit
                 if (count & uint32(0xFF)) == needed[clause]:
                     key = (e << 32) | (UNDECIDED if count >> uint32(8) else 0) | (first_clause + clause)
-        keep(key, tile, found, counts, scan)
+        keep(key, tile, found, counts, marks)

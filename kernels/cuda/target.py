@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,9 @@ from numba.np.numpy_support import as_dtype
 from numpy.typing import NDArray
 
 from gpumatch.kernels import bits
+
+# Small batches make small grids; there is nothing that a user could do about it.
+warnings.filterwarnings("ignore", message=".*Grid size .* will likely result in GPU under-utilization")
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
 THREADS = 256  # per block, unless a kernel says otherwise

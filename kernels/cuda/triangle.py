@@ -5,10 +5,10 @@ Caches are of no use here: they spare a processor the reading of cells, which a 
 
 from __future__ import annotations
 
-from numba import int32, int64
+from numba import int64, uint32
 
-from gpumatch.kernels.cuda.target import THREADS, cuda, device, kernel
-from gpumatch.kernels.cuda.work import NOTHING, UNDECIDED, keep, own_run
+from gpumatch.kernels.cuda.target import cuda, device, kernel
+from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, keep, own_run
 from gpumatch.kernels.triangle import cell_at, passing, row_start, within
 
 
@@ -67,11 +67,13 @@ def fill_rows(
 
 
 @kernel(
-    "void(i8, i8, i8[::1], i8[::1], i4[::1], i8, i4[::1], i8, i4[::1], i4[::1], i4[::1], b1[::1], i8[::1], i8[::1])"
+    "void(i8, i8, i8[::1], i8[::1], i8[::1], i4[::1], i8, i4[::1], i8, i4[::1], i4[::1], i4[::1], b1[::1], i8[::1],"
+    " i8[::1])"
 )
 def test_bounds(
     first,
     last,
+    tile_run,
     slot_ptr,
     run_start,
     run_event,
@@ -86,11 +88,10 @@ def test_bounds(
     counts,
 ):
     """Keys of the clauses in slots ``first:last`` within whose bounds the event lies in every dimension."""
-    scan = cuda.shared.array(THREADS, int32)
-    ends = cuda.shared.array(2, int64)
+    marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         slot = first + tile * cuda.blockDim.x + cuda.threadIdx.x
-        run = own_run(slot, last, slot_ptr, ends)
+        run = own_run(slot, last, tile, tile_run, slot_ptr)
         key = int64(NOTHING)
         if slot < last:
             clause = run_start[run] + slot - slot_ptr[run]
@@ -102,4 +103,4 @@ def test_bounds(
                 d += 1
             if d == dims.size:
                 key = (e << 32) | (first_clause + clause) | (0 if decided[clause] else UNDECIDED)
-        keep(key, tile, found, counts, scan)
+        keep(key, tile, found, counts, marks)

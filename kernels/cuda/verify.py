@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from numba import int32, int64
+from numba import int64, uint32
 
-from gpumatch.kernels.cuda.target import THREADS, cuda, kernel
-from gpumatch.kernels.cuda.work import CLAUSE, NOTHING, UNDECIDED, keep
+from gpumatch.kernels.cuda.target import cuda, kernel
+from gpumatch.kernels.cuda.work import CLAUSE, MARKS, NOTHING, UNDECIDED, keep
 from gpumatch.kernels.predicates import clause_holds, program_holds
 
 
@@ -29,7 +29,7 @@ def test_predicates(
     counts,
 ):
     """Keep what is decided and what satisfies its predicates; only those with a program stay undecided."""
-    scan = cuda.shared.array(THREADS, int32)
+    marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         i = tile * cuda.blockDim.x + cuda.threadIdx.x
         key = int64(NOTHING)
@@ -43,7 +43,7 @@ def test_predicates(
                     key = int64(NOTHING)
                 elif clause_program[clause] < 0:
                     key ^= UNDECIDED
-        keep(key, tile, found, counts, scan)
+        keep(key, tile, found, counts, marks)
 
 
 @kernel(
@@ -70,7 +70,7 @@ def run_programs(
     counts,
 ):
     """Keep what is decided and what satisfies its program. Each thread of the grid has ``depth`` places of stacks."""
-    scan = cuda.shared.array(THREADS, int32)
+    marks = cuda.shared.array(MARKS, uint32)
     mine = int64(cuda.grid(1)) * depth
     stack = stacks[mine : mine + depth]
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
@@ -85,4 +85,4 @@ def run_programs(
                 predicates = (predicate, range_lo, range_hi)
                 holds = program_holds(program, row, event, predicates, program_ptr, program_item, presence, stack)
                 key = key ^ UNDECIDED if holds else int64(NOTHING)
-        keep(key, tile, found, counts, scan)
+        keep(key, tile, found, counts, marks)

@@ -8,13 +8,14 @@ counts says where they go.
 
 from __future__ import annotations
 
-from numba import int32, int64
+from numba import int32, int64, uint32
 
 from gpumatch.kernels.cuda.target import THREADS, cuda, device, kernel
 
 UNDECIDED = 1 << 31  # mark of a key: the clause's predicates must still be tested
 CLAUSE = UNDECIDED - 1
 NOTHING = -1
+MARKS = THREADS // 32  # words with a bit for each thread
 
 
 @device
@@ -30,16 +31,9 @@ def find_run(slot, low, high, slot_ptr):
 
 
 @device
-def own_run(slot, last, slot_ptr, ends):
-    """The run that has a thread's slot, below ``last``. The block searches for the ends of its slots first."""
-    x = cuda.threadIdx.x
-    if x < 2:
-        own = slot - x if x == 0 else min(slot - x + cuda.blockDim.x, last) - 1
-        ends[x] = find_run(own, 0, slot_ptr.size - 2, slot_ptr)
-    cuda.syncthreads()
-    run = find_run(min(slot, last - 1), ends[0], ends[1], slot_ptr)
-    cuda.syncthreads()  # before the ends are those of other slots
-    return run
+def own_run(slot, last, tile, tile_run, slot_ptr):
+    """The run that has a thread's slot, below ``last``; ``tile_run`` has the runs of the first slots of all tiles."""
+    return find_run(min(slot, last - 1), tile_run[tile], tile_run[tile + 1], slot_ptr)
 
 
 @device
@@ -59,17 +53,29 @@ def before_me(value, scan):
 
 
 @device
-def keep(key, tile, found, counts, scan):
-    """Write the keys of a block's threads, but for NOTHING, to the front of its tile of ``found``, and count them."""
+def keep(key, tile, found, counts, marks):
+    """Write the keys of a block's threads, but for NOTHING, to the front of its tile of ``found``, and count them.
+
+    Each thread that has one sets its bit of ``marks``; the bits before it say how many go first.
+    """
+    x = cuda.threadIdx.x
+    if x < MARKS:
+        marks[x] = 0
     total = cuda.syncthreads_count(int32(key >= 0))
-    if cuda.threadIdx.x == 0:
+    if x == 0:
         counts[tile] = total
     if total == 0:  # the usual end, and the same for all threads
         return
-    place = before_me(1 if key >= 0 else 0, scan)
+    word, bit = x >> 5, uint32(1) << uint32(x & 31)
     if key >= 0:
+        cuda.atomic.or_(marks, word, bit)
+    cuda.syncthreads()
+    if key >= 0:
+        place = cuda.popc(marks[word] & (bit - uint32(1)))
+        for w in range(word):
+            place += cuda.popc(marks[w])
         found[tile * cuda.blockDim.x + place] = key
-    cuda.syncthreads()  # before others use the scan again
+    cuda.syncthreads()  # before the marks are taken back
 
 
 @kernel("void(i8[::1], i8[::1], i8, i8[::1])")
@@ -84,10 +90,22 @@ def compact(found, ends, width, out):
             out[first + i] = found[tile * width + i]
 
 
+@kernel("void(i8[::1], i8[::1], i8[::1])")
+def distinct(keys, found, counts):
+    """Sorted keys without repeats."""
+    marks = cuda.shared.array(MARKS, uint32)
+    for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
+        i = tile * cuda.blockDim.x + cuda.threadIdx.x
+        key = int64(NOTHING)
+        if i < keys.size and (i == 0 or keys[i - 1] != keys[i]):
+            key = keys[i]
+        keep(key, tile, found, counts, marks)
+
+
 @kernel("void(i8[::1], i4[::1], i8[::1], i8[::1])")
 def to_rows(keys, clause_row, found, counts):
     """Keys of rows in the place of clauses; those of rows below zero are dropped."""
-    scan = cuda.shared.array(THREADS, int32)
+    marks = cuda.shared.array(MARKS, uint32)
     width = cuda.blockDim.x
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         i = tile * width + cuda.threadIdx.x
@@ -96,4 +114,4 @@ def to_rows(keys, clause_row, found, counts):
             row = clause_row[keys[i] & CLAUSE]
             if row >= 0:
                 key = ((keys[i] >> 32) << 32) | row
-        keep(key, tile, found, counts, scan)
+        keep(key, tile, found, counts, marks)
