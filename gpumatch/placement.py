@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -43,16 +45,17 @@ class Placement:
 
     def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
         """The subscriptions that each event satisfies; the result stays on the device until it is looked at."""
-        targets = self._targets(snapshot, [(*held, held[0].ascending) for held in snapshot.live_rows])
-        return Matches(*match(self._card, targets, batch, once=False), snapshot.ids)
+        with _memory_suffices():
+            targets = self._targets(snapshot, [(*held, held[0].ascending) for held in snapshot.live_rows])
+            return Matches(*match(self._card, targets, batch, once=False), snapshot.ids)
 
     def match_shared(
         self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch
     ) -> tuple[Array, Array]:
         """Offsets and shared rows of a batch, on the host; each event has a row once."""
         held = [(segment, table.clause_row, False) for segment, table in tables]
-        offsets, rows = match(self._card, self._targets(snapshot, held), batch, once=True)
-        with self._card.use():
+        with _memory_suffices(), self._card.use():
+            offsets, rows = match(self._card, self._targets(snapshot, held), batch, once=True)
             return self._card.download(offsets), self._card.download(rows)
 
     def _targets(self, snapshot: Snapshot, held: list[tuple[Segment, Array, bool]]) -> list[Target]:
@@ -82,3 +85,15 @@ class Placement:
         if id(rows) not in self._rows:
             self._rows[id(rows)] = self._card.hold(np.ascontiguousarray(rows))
         return self._rows[id(rows)]
+
+
+@contextmanager
+def _memory_suffices() -> Iterator[None]:
+    """Turn what is said where it does not into an error that helps. Pieces of work are made smaller before that."""
+    try:
+        yield
+    except MemoryError as error:
+        raise DeviceError(
+            f"the device has not enough free memory for these events or their matches ({error}); match fewer at a time "
+            "(match_iter), free some, or use device='cpu'"
+        ) from None

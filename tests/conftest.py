@@ -8,7 +8,8 @@ import os
 import pytest
 from hypothesis import settings
 
-from gpumatch.doctor import cuda_driver, java_version
+from gpumatch.device.discovery import why_not
+from gpumatch.doctor import java_version
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
@@ -25,10 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _why_no_gpu() -> str | None:
-    driver = cuda_driver()
-    if isinstance(driver, str):
-        return driver
-    return None if driver.devices else "the NVIDIA driver shows no device"
+    return why_not() or None
 
 
 def _why_no_spark() -> str | None:

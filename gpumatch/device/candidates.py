@@ -44,7 +44,7 @@ def kept(card: Card, items: int, launch: Callable[[Any, Any], None]) -> Job[Any]
     ends = xp.cumsum(counts)
     total = yield ends[-1:]
     keys = xp.empty(total, dtype=np.int64)
-    card.launch(work.compact, items if total else 0, found, ends, card.threads, keys)
+    card.launch(work.compact, items if total else 0, found, ends, keys)
     return keys
 
 
@@ -178,12 +178,12 @@ def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
     a, xp, flat = index.arrays, card.xp, index.flat
     dims, tiles = len(a["cell_ptr"]) - 1, len(a["loose"]) // WORDS
     cells = len(a["count"])
-    places = xp.empty((coded.length, max(dims, STRICTER)), dtype=np.int32)
+    places = xp.empty((coded.length, max(dims, STRICTER)), dtype=np.uint32)
     lanes = xp.empty((coded.length, -(-dims // LANES)), dtype=np.uint64)
     lines = (a["dim_of"], a["cell_ptr"], a["cell_table"], a["table_ptr"], a["table_shift"])
     bounds = (a["lane_exact"], a["lane_shift"], a["count"], places, lanes)
     card.launch(gem.locate_events, coded.length, *coded.entries(), *lines, *bounds)
-    places = xp.asarray(places[:, :dims].copy())
+    places = places[:, :dims].copy()
     covers = len(a["cover"]) > 0
     step = max(card.budget // (8 * WORDS * coded.length), 1)
     keys = []
@@ -210,11 +210,13 @@ def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
 
 def _sifted(card: Card, tile: int, tiles: int, cells: int, places: Any, bits: Any) -> Any:
     """Words of the clauses that have a bit in all cells of each event."""
-    events = len(places)
+    events, dims = places.shape
     out = card.xp.empty(events * tiles * WORDS, dtype=np.uint64)
     log = max((log for log in range(_LOG_WORDS + 1) if cells << log <= gem.STAGED), default=_LOG_WORDS)
     blocks = tiles * (WORDS >> log) * -(-events // _SHARE)
-    card.launch(gem.sift, blocks * card.threads, tile, tiles, cells, log, _SHARE, places, bits, out)
+    card.launch(
+        gem.sift, blocks * card.threads, tile, tiles, cells, log, _SHARE, events, dims, places.reshape(-1), bits, out
+    )
     return out
 
 

@@ -112,9 +112,9 @@ class Card:
         threads = min(kernel.threads, self.threads)
         grid = min(-(-items // threads), self.blocks if blocks is None else blocks)
         if simulated():
-            with _one_kernel, np.errstate(over="ignore"):  # integers wrap around on a device
-                given = tuple(map(_argument, args))
-                kernel.check(given)
+            given = tuple(map(_argument, args))
+            kernel.check(given)
+            with _one_kernel:
                 kernel.launcher[grid, threads](given)
             return
         kernel.launcher[grid, threads, self._local.stream.kernel](*map(_argument, args))

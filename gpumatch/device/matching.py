@@ -19,6 +19,7 @@ from gpumatch.kernels.cuda import verify, work
 _EVENTS = 1 << 16  # that are matched at once, at most
 _PIECES = 4  # of a batch, so that one is copied while another is matched,
 _FEW = 4096  # if they have so many events
+_ENOUGH = 1024  # events to fill a device
 _SAMPLED = 16  # of an approximate index one event in so many is checked
 
 
@@ -38,12 +39,22 @@ def match(card: Card, targets: Sequence[Target], batch: EventBatch, once: bool) 
     with card.use():
         card.synchronize()  # events on the device may still be under way
         encoders = [Encoder(target.resident, batch) for target in targets]
-        width = max((target.resident.width for target in targets), default=1)
-        most = max(min(card.budget // (4 * width), _EVENTS, max(-(-len(batch) // _PIECES), _FEW)), 1)
+        most = _at_once(card, targets, len(batch))
         parts = card.run(len(batch), most, lambda start, stop: _match_range(card, targets, encoders, start, stop, once))
         joined = _joined(card, parts)
         card.synchronize()  # the parts are freed now, and the result may be used on any stream
         return joined
+
+
+def _at_once(card: Card, targets: Sequence[Target], count: int) -> int:
+    """How many of so many events to match at once."""
+    most = min(_EVENTS, max(-(-count // _PIECES), _FEW))
+    for target in targets:
+        most = min(most, card.budget // (4 * target.resident.width))
+        if target.ascending:  # bitsets of all clauses at once spare the sorting of matches
+            fits = card.budget // (8 * len(target.resident.indexes[0].arrays["loose"]))
+            most = min(most, fits) if fits >= _ENOUGH else most
+    return max(most, 1)
 
 
 def _joined(card: Card, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ STAGED = 4096  # words of shared memory: 32 KB, of which two blocks fit the smal
 
 @kernel(
     "void(i8[::1], i4[::1], i4[::1], i4[::1], i8[::1], u1[::1], i8[::1], u1[::1], b1[::1], u1[::1], i8[::1],"
-    " i4[:, ::1], u8[:, ::1])"
+    " u4[:, ::1], u8[:, ::1])"
 )
 def locate_events(
     entry_ptr,
@@ -52,18 +52,20 @@ def stage(bits, row, cells, log, first, staged, at):
 
 
 @device
-def and_cells(e, at, places, log, staged):
-    """AND the word ``at`` of all cells of event ``e`` until nothing is left. Cells have ``1 << log`` words each."""
+def and_cells(first, last, places, at, log, staged):
+    """AND the word ``at`` of the cells ``places[first:last]`` until nothing is left. Each has ``1 << log`` words.
+
+    Places are unsigned: of others numba asks whether they count from the end.
+    """
     word = ~uint64(0)
-    d = 0
-    while d < places.shape[1] and word != 0:
-        word &= staged[at + (int64(places[e, d]) << log)]
-        d += 1
+    while first < last and word != 0:
+        word &= staged[at + (uint64(places[first]) << log)]
+        first += uint64(1)
     return word
 
 
-@kernel("void(i8, i8, i4, i4, i4, i4[:, ::1], u8[::1], u8[::1])")
-def sift(first_tile, tiles, cells, log, share, places, bits, out):
+@kernel("void(i8, i8, i4, i4, i4, i4, i4, u4[::1], u8[::1], u8[::1])")
+def sift(first_tile, tiles, cells, log, share, events, dims, places, bits, out):
     """What touches all cells of each event, in the tiles from ``first_tile`` on: words by event, tile and place.
 
     A block takes ``1 << log`` words of a tile and ``share`` events. If all cells of so many words are too large for
@@ -71,7 +73,7 @@ def sift(first_tile, tiles, cells, log, share, places, bits, out):
     """
     staged = cuda.shared.array(STAGED, uint64)
     fits = (cells << log) <= STAGED
-    groups, shares = WORDS >> log, (places.shape[0] + share - 1) // share
+    groups, shares = WORDS >> log, (events + share - 1) // share
     for block in range(cuda.blockIdx.x, tiles * groups * shares, cuda.gridDim.x):
         part = block // shares  # of the tiles: which words
         tile, group = part // groups, int32(part % groups) << log
@@ -81,29 +83,31 @@ def sift(first_tile, tiles, cells, log, share, places, bits, out):
             stage(bits, row, cells, log, group, staged, 0)
         cuda.syncthreads()
         start = int32(block % shares) * share
-        for i in range(cuda.threadIdx.x, min(share, places.shape[0] - start) << log, cuda.blockDim.x):
+        for i in range(cuda.threadIdx.x, min(share, events - start) << log, cuda.blockDim.x):
             e, w = start + (i >> log), i & ((1 << log) - 1)
+            own, end = uint64(e) * uint64(dims), (uint64(e) + uint64(1)) * uint64(dims)
             if fits:
-                word = and_cells(e, w, places, log, staged)
+                word = and_cells(own, end, places, uint64(w), uint64(log), staged)
             else:
-                word = and_cells(e, row * WORDS + group + w, places, LOG_WORDS, bits)
-            out[(e * tiles + tile) * WORDS + group + w] = word
+                word = and_cells(own, end, places, uint64(row * WORDS + group + w), uint64(LOG_WORDS), bits)
+            out[uint64((e * tiles + tile) * WORDS + group + w)] = word
 
 
 @kernel("void(u8[::1], i8[::1])")
 def count_bits(words, counts):
     """How many bits are set in each tile of as many words as the block has threads."""
-    scan = cuda.shared.array(THREADS, int32)
+    total = cuda.shared.array(1, int32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         i = tile * cuda.blockDim.x + cuda.threadIdx.x
         word = words[i] if i < words.size else uint64(0)
-        total = 0
+        if cuda.threadIdx.x == 0:
+            total[0] = 0
         if cuda.syncthreads_or(int32(word != 0)):  # the same for all threads
-            own = int32(cuda.popc(word))
-            total = before_me(own, scan) + own
-            cuda.syncthreads()  # before others use the scan again
-        if cuda.threadIdx.x == cuda.blockDim.x - 1:
-            counts[tile] = total
+            if word != 0:
+                cuda.atomic.add(total, 0, int32(cuda.popc(word)))
+            cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            counts[tile] = total[0]
 
 
 @kernel("void(u8[::1], u8[::1], u8[::1], i8, i8, i8[::1], i8[::1])")
@@ -131,7 +135,6 @@ def list_bits(words, covered, loose, event_words, first_word, ends, keys):
             keys[at] = (key + int64(bit)) | mark
             at += 1
             word &= word - U1
-        cuda.syncthreads()  # before others use the scan again
 
 
 @kernel("void(i8[::1], i8, u8[:, ::1], u8[::1], u8[::1], i8[::1], i8[::1])")

@@ -105,7 +105,7 @@ class Kernel:
     def launcher(self) -> Any:
         """What ``[grid, block, stream](*args)`` starts; in the simulator its only argument is the tuple of all."""
         if SIMULATED:
-            return numba_cuda.jit(lambda args: self.bound(*args))
+            return numba_cuda.jit(self._simulate)
         return numba_cuda.jit(self.signature)(self.bound)
 
     @cached_property
@@ -113,6 +113,10 @@ class Kernel:
         """Of the arguments, as numba's."""
         found: tuple[Any, ...] = sigutils.normalize_signature(self.signature)[0]
         return found
+
+    def _simulate(self, args: tuple[Any, ...]) -> None:
+        with np.errstate(over="ignore"):  # integers wrap around on a device
+            self.bound(*args)
 
     def check(self, args: tuple[Any, ...]) -> None:
         """Refuse arguments in the simulator that a device would not take: it knows no types of its own."""

@@ -78,16 +78,18 @@ def keep(key, tile, found, counts, marks):
     cuda.syncthreads()  # before the marks are taken back
 
 
-@kernel("void(i8[::1], i8[::1], i8, i8[::1])")
-def compact(found, ends, width, out):
-    """Move the keys of all tiles, ``width`` places each, together; ``ends`` are the sums of their counts."""
-    x = cuda.threadIdx.x
+@kernel("void(i8[::1], i8[::1], i8[::1])")
+def compact(found, ends, out):
+    """Move the keys of all tiles together, in blocks as large as those that found them.
+
+    ``ends`` are the sums of their counts.
+    """
     for tile in range(cuda.blockIdx.x, ends.size, cuda.gridDim.x):
         first = int64(0)
         if tile > 0:
             first = ends[tile - 1]
-        for i in range(x, ends[tile] - first, cuda.blockDim.x):
-            out[first + i] = found[tile * width + i]
+        if first + cuda.threadIdx.x < ends[tile]:
+            out[first + cuda.threadIdx.x] = found[tile * cuda.blockDim.x + cuda.threadIdx.x]
 
 
 @kernel("void(i8[::1], i8[::1], i8[::1])")
