@@ -54,15 +54,20 @@ def found_in(card: Card, runs: Runs, kernel: target.Kernel, *args: Any) -> Job[l
     keys = []
     for first in range(0, runs.slots, step):
         last = min(first + step, runs.slots)
-        starts = card.xp.arange(card.tiles(last - first) + 1, dtype=np.int64) * card.threads + first
-        starts[-1:] = last - 1
-        tile_run = card.xp.searchsorted(runs.slot_ptr, starts, side="right") - 1
+        tile_run = tile_runs(card, runs.slot_ptr, first, last)
 
         def launch(found: Any, counts: Any, first: int = first, last: int = last, tile_run: Any = tile_run) -> None:
             card.launch(kernel, last - first, first, last, tile_run, *runs.arrays(), *args, found, counts)
 
         keys.append((yield from kept(card, last - first, launch)))
     return keys
+
+
+def tile_runs(card: Card, slot_ptr: Any, first: int, last: int) -> Any:
+    """The run of the first slot of every tile of ``first:last``, and of the very last slot."""
+    starts = card.xp.arange(card.tiles(last - first) + 1, dtype=np.int64) * card.threads + first
+    starts[-1:] = last - 1
+    return card.xp.searchsorted(slot_ptr, starts, side="right") - 1
 
 
 def _runs(

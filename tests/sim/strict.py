@@ -257,6 +257,13 @@ class _Atomic:
         plain[index] += value
         return before
 
+    def or_(self, array: Watched, index: int, value: Any) -> Any:
+        _note(array, index, Log.write, _ATOMIC)
+        plain = array.view(np.ndarray)
+        before = plain[index]
+        plain[index] |= value
+        return before
+
     def cas(self, array: Watched, index: int, old: Any, value: Any) -> Any:
         _note(array, index, Log.write, _ATOMIC)
         plain = array.view(np.ndarray)

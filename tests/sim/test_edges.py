@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import int32, int64
+from numba import int32
 
 import gpumatch as gm
 from gpumatch.device import candidates, card, matching
+from gpumatch.device.candidates import tile_runs
 from gpumatch.device.card import Card
 from gpumatch.index import KINDS, IndexParams
 from gpumatch.kernels.cuda import gem, target, work
@@ -51,12 +52,10 @@ def finished(made: Card, job: Any) -> Any:
 # How blocks share work
 
 
-def find_all(slot_ptr: Any, first: Any, last: Any, out: Any) -> None:
-    ends = cuda.shared.array(2, int64)
-    tiles = (last - first + cuda.blockDim.x - 1) // cuda.blockDim.x
-    for tile in range(cuda.blockIdx.x, tiles, cuda.gridDim.x):
+def find_all(tile_run: Any, slot_ptr: Any, first: Any, last: Any, out: Any) -> None:
+    for tile in range(cuda.blockIdx.x, tile_run.size - 1, cuda.gridDim.x):
         slot = first + tile * cuda.blockDim.x + cuda.threadIdx.x
-        run = own_run(slot, last, slot_ptr, ends)
+        run = own_run(slot, last, tile, tile_run, slot_ptr)
         if slot < last:
             out[slot] = run
 
@@ -64,7 +63,7 @@ def find_all(slot_ptr: Any, first: Any, last: Any, out: Any) -> None:
 @each_shape
 def test_slots_find_their_runs(threads: int, blocks: int) -> None:
     made = shaped(threads, blocks)
-    kernel = Kernel("find_all", find_all, "void(i8[::1], i8, i8, i8[::1])", THREADS)
+    kernel = Kernel("find_all", find_all, "void(i8[::1], i8[::1], i8, i8, i8[::1])", THREADS)
     rng = np.random.default_rng(threads)
     for slots in edges(threads, blocks):
         for cuts in (0, slots // 2, slots - 1):  # one run, some, and each slot its own
@@ -72,7 +71,8 @@ def test_slots_find_their_runs(threads: int, blocks: int) -> None:
             ptr = np.array([0, *inner, slots], np.int64)
             for first in {0, slots // 3}:
                 out = made.xp.full(slots, -1, dtype=np.int64)
-                made.launch(kernel, slots - first, made.xp.asarray(ptr), first, slots, out)
+                held = made.xp.asarray(ptr)
+                made.launch(kernel, slots - first, tile_runs(made, held, first, slots), held, first, slots, out)
                 right = np.searchsorted(ptr, np.arange(slots), side="right") - 1
                 right[:first] = -1
                 assert made.download(out).tolist() == right.tolist()

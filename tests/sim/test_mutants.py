@@ -45,18 +45,25 @@ MUTANTS = (
     # how blocks share work
     Mutant(work, "find_run", "slot_ptr[mid] <= slot", "slot_ptr[mid] < slot", "scan"),
     Mutant(work, "find_run", "high = mid - 1", "high = mid", "scan"),
-    Mutant(work, "own_run", "last) - 1", "last) - 2", "short"),
-    Mutant(work, "own_run", "cuda.syncthreads()\n    run =", "run =", "scan"),
-    Mutant(work, "before_me", "scan[x] = value\n    cuda.syncthreads()", "scan[x] = value", "scan"),
-    Mutant(work, "before_me", "cuda.syncthreads()\n        scan[x] +=", "scan[x] +=", "scan"),
-    Mutant(work, "before_me", "+= more\n        cuda.syncthreads()", "+= more", "scan"),
-    Mutant(work, "before_me", "x >= step", "x > step", "scan"),
-    Mutant(work, "before_me", "step < cuda.blockDim.x", "2 * step < cuda.blockDim.x", "scan"),
+    Mutant(work, "own_run", "tile_run[tile + 1]", "tile_run[tile]", "scan"),
+    Mutant(work, "before_me", "scan[x] = value\n    cuda.syncthreads()", "scan[x] = value", "gem"),
+    Mutant(work, "before_me", "cuda.syncthreads()\n        scan[x] +=", "scan[x] +=", "gem"),
+    Mutant(work, "before_me", "+= more\n        cuda.syncthreads()", "+= more", "gem"),
+    Mutant(work, "before_me", "x >= step", "x > step", "dense"),
+    Mutant(work, "before_me", "step < cuda.blockDim.x", "2 * step < cuda.blockDim.x", "full"),
     Mutant(work, "keep", "syncthreads_count(int32(key >= 0))", "syncthreads_count(int32(key > 0))", "first"),
     Mutant(work, "keep", "if total == 0:", "if key < 0:", "scan"),
+    Mutant(work, "keep", "marks[x] = 0", "pass", "scan"),
+    Mutant(work, "keep", "cuda.atomic.or_(marks, word, bit)", "marks[word] |= bit", "scan"),
+    Mutant(work, "keep", "bit)\n    cuda.syncthreads()", "bit)", "scan"),
+    Mutant(work, "keep", "cuda.syncthreads()  # before the marks", "# before the marks", "scan"),
+    Mutant(work, "keep", "(bit - uint32(1))", "bit", "scan"),
+    Mutant(work, "distinct", "i == 0 or", "", "scan"),
+    Mutant(work, "distinct", "keys[i - 1] != keys[i]", "True", "scan"),
     Mutant(work, "keep", "+ place]", "+ place + 1]", "scan"),
     Mutant(work, "keep", "counts[tile] = total", "counts[tile] = total - 1", "scan"),
-    Mutant(work, "compact", "first + i]", "first + i + 1]", "scan"),
+    Mutant(work, "compact", "out[first + cuda.threadIdx.x]", "out[first + cuda.threadIdx.x + 1]", "scan"),
+    Mutant(work, "compact", "cuda.threadIdx.x < ends[tile]", "cuda.threadIdx.x <= ends[tile]", "scan"),
     Mutant(work, "compact", "ends[tile - 1]", "ends[tile - 1] - 1", "scan"),
     Mutant(work, "to_rows", "row >= 0", "row > 0", "scan"),
     Mutant(work, "to_rows", "i < keys.size", "i <= keys.size", "scan"),
@@ -98,16 +105,19 @@ MUTANTS = (
     Mutant(tama, "count_hits", "cuda.atomic.add(hits, base + place, hit)", "hits[base + place]", "tama"),
     # the ladder
     Mutant(ladder, "test_waiting", "if steps == length:", "if steps >= length - 1:", "ladder"),
+    Mutant(
+        ladder, "test_waiting", "cuda.atomic.add(total, 0, tested)\n    cuda.syncthreads()", "total[0] = 1", "ladder"
+    ),
     Mutant(ladder, "test_waiting", "rest[q - waiting.size]", "rest[q - waiting.size - 1]", "ladder"),
     # bitsets
     Mutant(bitsets, "stage", "cells << log, cuda", "(cells << log) - 1, cuda", "words"),
-    Mutant(bitsets, "and_cells", "d < places.shape[1]", "d < places.shape[1] - 1", "dense"),
+    Mutant(bitsets, "and_cells", "first < last", "first + uint64(1) < last", "dense"),
     Mutant(bitsets, "sift", "cuda.syncthreads()\n        start", "start", "gem"),
     Mutant(bitsets, "sift", "cuda.syncthreads()  # the words", "# the words", "gem"),
-    Mutant(bitsets, "sift", "min(share, places.shape[0] - start)", "share", "gem"),
+    Mutant(bitsets, "sift", "min(share, events - start)", "share", "gem"),
     Mutant(bitsets, "sift", "(first_tile + tile) * cells", "tile * cells", "tiles"),
-    Mutant(bitsets, "count_bits", "counts[tile] = 0", "pass", "gem"),
-    Mutant(bitsets, "count_bits", "counts[tile] = before + own", "counts[tile] = before", "words"),
+    Mutant(bitsets, "count_bits", "total[0] = 0", "pass", "gem"),
+    Mutant(bitsets, "count_bits", "            cuda.syncthreads()\n", "", "gem"),
     Mutant(bitsets, "list_bits", "0 if (sure >> bit) & U1 else UNDECIDED", "0", "gem"),
     Mutant(bitsets, "list_bits", "& ~loose[own]", "", "gem"),
     Mutant(bitsets, "list_bits", "first_word + i % event_words", "i % event_words", "tiles"),
@@ -257,6 +267,13 @@ def all_words() -> None:
     compare(right, {"x": np.arange(2, 200, 21.0), "y": np.where(np.arange(10) % 2, np.nan, 500)})
 
 
+def full_blocks() -> None:
+    """Every word of a block of threads has matches."""
+    right = gm.Matcher({"x": "int64"}, index="gem", device="cpu")
+    right.add({at: f"x > {at % 3}" for at in range(600)})
+    compare(right, [{"x": 2}, {"x": 7}])
+
+
 def shared_lanes() -> None:
     """More codes than lanes: an event in the lane of a bound may lie on either side of it."""
     count = 20_000
@@ -296,6 +313,7 @@ CASES = {
     "cells": lambda: compare(filled(gm.Gem(cells=3))),
     "dense": where_many_match,
     "words": all_words,
+    "full": full_blocks,
     "tiles": several_tiles,
     "lanes": shared_lanes,
     "triangle": lambda: compare(filled(gm.Gem(cells=7, caches=2))),
