@@ -269,15 +269,16 @@ def test_clause(clause, e, rows, width, entries, clause_ptr, predicates, marks, 
 def verify(keys, entries, rows, width, clause_ptr, clause_program, predicates, marks, program_marks, stamps, kept):
     """Keys that are decided or whose predicates all hold, into ``kept``; those with a program stay undecided.
 
-    Returns their number, how many were tested, steps of all warps, tiles that kept any, and sectors of pointers,
-    predicates, ranges, rows and programs.
+    Returns their number, how many were tested, steps of all warps, tiles and warps that kept any, and sectors of
+    pointers, predicates, ranges, rows and programs.
     """
     sectors = np.zeros(5, np.int64)
-    n = undecided = steps = tiles = most = any_kept = 0
+    n = undecided = steps = tiles = warps = most = any_kept = any_key = 0
     for i in range(keys.size):
         if i % WARP == 0:
             steps += most
-            most = 0
+            warps += any_key
+            most = any_key = 0
         if i % BLOCK == 0:
             tiles += any_kept
             any_kept = 0
@@ -297,8 +298,8 @@ def verify(keys, entries, rows, width, clause_ptr, clause_program, predicates, m
                 key ^= UNDECIDED
         kept[n] = key
         n += 1
-        any_kept = 1
-    return n, undecided, steps + most, tiles + any_kept, sectors
+        any_kept = any_key = 1
+    return n, undecided, steps + most, tiles + any_kept, warps + any_key, sectors
 
 
 @driver

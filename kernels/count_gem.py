@@ -81,10 +81,10 @@ def sift(places, dims, cells, log, bits, out):
 def list_bits(words, covered, loose, keys):
     """Keys of all bits, into ``keys``; decided are those of clauses that cover the event's cells and are not loose.
 
-    Returns their number, blocks of words that have any, and the most bits of a word, added up over warps.
+    Returns their number, blocks and warps of words that have any, and the most bits of a word, added up over warps.
     """
     n = 0
-    steps = blocks = np.int64(0)
+    steps = blocks = warps = np.int64(0)
     size = words.shape[1]
     for first in range(0, words.size, BLOCK):
         some = False
@@ -102,25 +102,27 @@ def list_bits(words, covered, loose, keys):
                     n += 1
                     word &= word - U1
             steps += np.int64(most)
+            warps += most > 0
             some |= most > 0
         blocks += some
-    return n, blocks, steps
+    return n, blocks, warps, steps
 
 
 @driver
 def check_bounds(keys, first_clause, lanes, bounds, loose, marks, kept):
     """Keys that are decided or lie within their bounds, into ``kept``; decided where bounds tell all.
 
-    Returns their number, how many were compared, warps that compare any, tiles that keep any, and sectors of bounds
-    and of marks of looseness.
+    Returns their number, how many were compared, warps that compare any, tiles and warps that keep any, and sectors of
+    bounds and of marks of looseness.
     """
     width = 2 * lanes.shape[1]
     sectors = np.zeros(2, np.int64)
-    n = compared = warps = tiles = any_compared = any_kept = 0
+    n = compared = warps = tiles = keeping = any_compared = any_kept = any_key = 0
     for i in range(keys.size):
         if i % WARP == 0:
             warps += any_compared
-            any_compared = 0
+            keeping += any_key
+            any_compared = any_key = 0
         if i % BLOCK == 0:
             tiles += any_kept
             any_kept = 0
@@ -140,5 +142,5 @@ def check_bounds(keys, first_clause, lanes, bounds, loose, marks, kept):
                     key ^= UNDECIDED
         kept[n] = key
         n += 1
-        any_kept = 1
-    return n, compared, warps + any_compared, tiles + any_kept, sectors
+        any_kept = any_key = 1
+    return n, compared, warps + any_compared, tiles + any_kept, keeping + any_key, sectors

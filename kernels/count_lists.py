@@ -39,18 +39,20 @@ def stamp_of(slot, e):
 def test_postings(runs, rows, width, cell_shift, postings, marks, stamps):
     """Keys of postings that pass both filters, and of the rest.
 
-    Returns them, warps that read a head, tiles that keep any, and sectors of filters, heads, rest and rows.
+    Returns them, warps that read a head, tiles and warps that keep any, and sectors of filters, heads, rest and rows.
     """
     starts, lengths, owners = runs
     filters, heads, rest = postings
     keys = np.empty(1024, np.int64)
     sectors = np.zeros(4, np.int64)
-    n = slot = second = tiles = any_second = any_kept = 0
+    n = slot = second = tiles = warps = any_second = any_kept = any_key = 0
     before, before_head, before_rest = np.int64(-1), np.int64(-1), np.int64(-1)
     for r in range(starts.size):
         e = np.int64(owners[r])
         for q in range(starts[r], starts[r] + lengths[r]):
             if slot % WARP == 0:
+                warps += any_key
+                any_key = 0
                 second += any_second
                 any_second = 0
                 before, before_head, before_rest = np.int64(-1), np.int64(-1), np.int64(-1)
@@ -85,25 +87,27 @@ def test_postings(runs, rows, width, cell_shift, postings, marks, stamps):
                 keys = grow(keys)
             keys[n] = key
             n += 1
-            any_kept = 1
-    return keys[:n], second + any_second, tiles + any_kept, sectors
+            any_kept = any_key = 1
+    return keys[:n], second + any_second, tiles + any_kept, warps + any_key, sectors
 
 
 @driver
 def test_pairs(runs, rows, width, filter_shift, pairs, marks, stamps):
     """Keys of postings in grids that pass both filters.
 
-    Returns them, warps that test a second filter, tiles that keep any, and sectors of postings and rows.
+    Returns them, warps that test a second filter, tiles and warps that keep any, and sectors of postings and rows.
     """
     starts, lengths, owners = runs
     keys = np.empty(1024, np.int64)
     sectors = np.zeros(2, np.int64)
-    n = slot = second = tiles = any_second = any_kept = 0
+    n = slot = second = tiles = warps = any_second = any_kept = any_key = 0
     before = np.int64(-1)
     for r in range(starts.size):
         e = np.int64(owners[r])
         for q in range(RECORD * starts[r], RECORD * (starts[r] + lengths[r]), RECORD):
             if slot % WARP == 0:
+                warps += any_key
+                any_key = 0
                 second += any_second
                 any_second = 0
                 before = np.int64(-1)
@@ -131,27 +135,29 @@ def test_pairs(runs, rows, width, filter_shift, pairs, marks, stamps):
             head = np.int64(pairs[q + 2])
             keys[n] = (e << 32) | ((head & UNDECIDED) ^ UNDECIDED) | (head & CLAUSE)
             n += 1
-            any_kept = 1
-    return keys[:n], second + any_second, tiles + any_kept, sectors
+            any_kept = any_key = 1
+    return keys[:n], second + any_second, tiles + any_kept, warps + any_key, sectors
 
 
 @driver
 def test_waiting(runs, entries, rows, width, clause_ptr, clause_program, predicates, lists, list_marks, marks, stamps):
     """Keys of waiting clauses whose predicates all hold.
 
-    Returns them, predicates tested, steps of all warps, tiles that keep any, and sectors of the list, the rest and
-    programs, then of pointers, predicates, ranges and rows.
+    Returns them, predicates tested, steps of all warps, tiles and warps that keep any, and sectors of the list, the
+    rest and programs, then of pointers, predicates, ranges and rows.
     """
     starts, lengths, owners = runs
     waiting, rest = lists
     keys = np.empty(1024, np.int64)
     sectors, more_sectors = np.zeros(3, np.int64), np.zeros(4, np.int64)
-    n = slot = tests = steps = tiles = most = any_kept = 0
+    n = slot = tests = steps = tiles = warps = most = any_kept = any_key = 0
     before, before_rest = np.int64(-1), np.int64(-1)
     for r in range(starts.size):
         e = np.int64(owners[r])
         for q in range(starts[r], starts[r] + lengths[r]):
             if slot % WARP == 0:
+                warps += any_key
+                any_key = 0
                 steps += most
                 most = 0
                 before, before_rest = np.int64(-1), np.int64(-1)
@@ -179,8 +185,8 @@ def test_waiting(runs, entries, rows, width, clause_ptr, clause_program, predica
                     keys = grow(keys)
                 keys[n] = (e << 32) | clause | (UNDECIDED if clause_program[clause] >= 0 else 0)
                 n += 1
-                any_kept = 1
-    return keys[:n], tests, steps + most, tiles + any_kept, np.concatenate((sectors, more_sectors))
+                any_kept = any_key = 1
+    return keys[:n], tests, steps + most, tiles + any_kept, warps + any_key, np.concatenate((sectors, more_sectors))
 
 
 @scalar
@@ -204,15 +210,15 @@ def claim(number, base, size, table, marks):
 def count_hits(runs, event_slot, first_clause, room, postings, needed, owner, marks):
     """Keys of clauses that got all hits they need, from a table of hits for each event, as the device keeps it.
 
-    Returns them, atomic operations, steps of all warps, tiles that keep any, and sectors of postings, of what is
-    needed, of owners, and of tables.
+    Returns them, atomic operations, steps of all warps, tiles and warps that keep any, and sectors of postings, of
+    what is needed, of owners, and of tables.
     """
     starts, lengths, owners = runs
     keys = np.empty(1024, np.int64)
     sectors = np.zeros(4, np.int64)
     places = room * event_slot[-1]
     table, hits = np.zeros(places, np.uint32), np.zeros(places, np.uint32)
-    n = slot = atomics = steps = tiles = most = any_kept = 0
+    n = slot = atomics = steps = tiles = warps = most = any_kept = any_key = 0
     before = np.int64(-1)
     for r in range(starts.size):
         e = np.int64(owners[r])
@@ -220,6 +226,8 @@ def count_hits(runs, event_slot, first_clause, room, postings, needed, owner, ma
         first, lists = starts[r] & ~LIST, starts[r] & LIST
         for q in range(first, first + lengths[r]):
             if slot % WARP == 0:
+                warps += any_key
+                any_key = 0
                 steps += most
                 most = 0
                 before = np.int64(-1)
@@ -247,28 +255,31 @@ def count_hits(runs, event_slot, first_clause, room, postings, needed, owner, ma
                         keys = grow(keys)
                     keys[n] = (e << 32) | (UNDECIDED if count >> np.uint32(8) else 0) | (first_clause + clause)
                     n += 1
-                    any_kept = 1
+                    any_kept = any_key = 1
             atomics += asked
             sectors[3] += asked
             most = max(most, asked)
-    return keys[:n], atomics, steps + most, tiles + any_kept, sectors
+    return keys[:n], atomics, steps + most, tiles + any_kept, warps + any_key, sectors
 
 
 @driver
 def test_bounds(runs, first_clause, rows, width, dims, cell_sub, bounds, decided, marks, stamps):
     """Keys of clauses within whose bounds the event lies in every dimension.
 
-    Returns them, steps of all warps, tiles that keep any, and sectors of clauses, bounds, marks of decision and rows.
+    Returns them, steps of all warps, tiles and warps that keep any, and sectors of clauses, bounds, marks of
+    decision and rows.
     """
     starts, lengths, owners = runs
     keys = np.empty(1024, np.int64)
     sectors = np.zeros(4, np.int64)
-    n = slot = steps = tiles = most = any_kept = 0
+    n = slot = steps = tiles = warps = most = any_kept = any_key = 0
     before = np.int64(-1)
     for r in range(starts.size):
         e = np.int64(owners[r])
         for q in range(starts[r], starts[r] + lengths[r]):
             if slot % WARP == 0:
+                warps += any_key
+                any_key = 0
                 steps += most
                 most = 0
                 before = np.int64(-1)
@@ -297,5 +308,5 @@ def test_bounds(runs, first_clause, rows, width, dims, cell_sub, bounds, decided
                     keys = grow(keys)
                 keys[n] = (e << 32) | (first_clause + clause) | (0 if decided[clause] else UNDECIDED)
                 n += 1
-                any_kept = 1
-    return keys[:n], steps + most, tiles + any_kept, sectors
+                any_kept = any_key = 1
+    return keys[:n], steps + most, tiles + any_kept, warps + any_key, sectors

@@ -12,11 +12,12 @@ import pytest
 
 import gpumatch as gm
 from gpumatch import cli
+from gpumatch.coded import CodedEvents
 from gpumatch.events import EventBatch
 from gpumatch.kernels import count, count_gem, count_lists
 from gpumatch.roofline import GPUS, Cost, bound, count_workload, gem, gpus_named, sample
 from gpumatch.roofline.cost import LIMITS, Touched, Transfer
-from gpumatch.roofline.sample import Runs, marks_of, warp_steps
+from gpumatch.roofline.sample import Runs, Sample, SlotWork, marks_of, warp_steps
 from gpumatch.roofline.trace import count_segment, index_named
 from gpumatch.workloads import WORKLOADS, SparseEvents
 
@@ -104,13 +105,13 @@ def test_postings_read_filters_in_order_and_heads_where_the_first_filter_holds()
     fixed(heads)
     rest, shift = fixed(np.zeros(0, np.int32)), fixed(np.zeros(2, np.uint8))
     marks = (*map(marks_of, (filters, heads, rest)), marks_of(rows))
-    keys, second, tiles, sectors = count_lists.test_postings(
+    keys, second, tiles, warps, sectors = count_lists.test_postings(
         runs(3, 37), rows, 2, shift, (filters, heads, rest), marks, np.full(9, -1)
     )
     undecided = 1 << 31
     assert keys.tolist() == [0 | undecided, 1, 2 | undecided]  # of event 0; event 1 has a 6
     assert second == 1  # only the first warp goes on to heads
-    assert tiles == 1
+    assert (tiles, warps) == (1, 1)
     # 32 filters of 4 bytes fill 4 sectors, 8 more fill one; 3 heads lie in one; both events' codes in one sector, which
     # is read once for either event
     assert sectors.tolist() == [5, 1, 0, 2]
@@ -120,11 +121,11 @@ def test_the_rest_is_read_behind_all_postings() -> None:
     filters, heads = fixed(np.zeros(4, np.uint32)), fixed(np.zeros(4, np.uint64))
     rest, shift = fixed(np.array([9, 11], np.int32)), fixed(np.zeros(2, np.uint8))
     marks = (*map(marks_of, (filters, heads, rest)), np.zeros(2, np.bool_))
-    keys, second, tiles, sectors = count_lists.test_postings(
+    keys, second, tiles, warps, sectors = count_lists.test_postings(
         runs(2, start=4), np.zeros(2, np.int32), 2, shift, (filters, heads, rest), marks, np.full(2, -1)
     )
     assert keys.tolist() == [9 | 1 << 31, 11 | 1 << 31]
-    assert (second, tiles, sectors.tolist()) == (0, 1, [0, 0, 1, 0])
+    assert (second, tiles, warps, sectors.tolist()) == (0, 1, 1, [0, 0, 1, 0])
 
 
 def test_pairs_read_the_second_filter_and_the_clause_only_if_they_must() -> None:
@@ -132,11 +133,11 @@ def test_pairs_read_the_second_filter_and_the_clause_only_if_they_must() -> None
     five, seven, six = 0 | 5 << 16, 1 | 7 << 16, 0 | 6 << 16
     pairs = fixed(np.array([five, seven, 3, six, seven, 4, five, six, 5], np.uint32))
     marks = (marks_of(pairs), marks_of(rows))
-    keys, second, tiles, sectors = count_lists.test_pairs(
+    keys, second, tiles, warps, sectors = count_lists.test_pairs(
         runs(3), rows, 2, fixed(np.zeros(2, np.uint8)), pairs, marks, np.full(2, -1)
     )
     assert keys.tolist() == [3 | 1 << 31]
-    assert (second, tiles) == (1, 1)
+    assert (second, tiles, warps) == (1, 1, 1)
     assert sectors.tolist() == [1, 1]  # eight numbers of 4 bytes: the ninth, a clause, is not read
 
 
@@ -156,7 +157,7 @@ def test_clauses_are_tested_up_to_the_first_predicate_that_fails() -> None:
     list_marks = tuple(map(marks_of, (waiting, rest, program)))
     marks = tuple(map(marks_of, (clause_ptr, predicates[0], predicates[1], rows)))
     both = (np.array([0, 0, 2]), np.array([2, 2, 1]), np.array([0, 1, 1], np.int32))
-    keys, tests, steps, tiles, sectors = count_lists.test_waiting(
+    keys, tests, steps, tiles, warps, sectors = count_lists.test_waiting(
         both,
         entries,
         rows,
@@ -172,7 +173,7 @@ def test_clauses_are_tested_up_to_the_first_predicate_that_fails() -> None:
     assert keys.tolist() == [1 << 32 | 1, 1 << 32 | 2]
     assert tests == 3 + 1 + 1 + 1  # event 0: a, b, c and then a; event 1: a and then a
     assert steps == 3  # of the one warp
-    assert tiles == 1
+    assert (tiles, warps) == (1, 1)
     assert sectors[:3].tolist() == [1, 1, 2]
     # pointers lie in one sector, asked for by five slots; 48 bytes of predicates are two sectors, 16 are one
     assert sectors[3:5].tolist() == [5, 2 + 1 + 1 + 1]
@@ -186,11 +187,11 @@ def test_verifying_decides_and_keeps_what_was_decided() -> None:
     undecided = 1 << 31
     keys = np.array([undecided, undecided | 1, 2, 1 << 32 | undecided | 1])
     kept = np.empty(4, np.int64)
-    n, asked, steps, tiles, sectors = count.verify(
+    n, asked, steps, tiles, warps, sectors = count.verify(
         keys, entries, rows, 3, clause_ptr, program, predicates, marks, marks_of(program), np.full(9, -1), kept
     )
     assert kept[:n].tolist() == [0, 2, 1 << 32 | 1]
-    assert (asked, steps, tiles) == (3, 3, 1)
+    assert (asked, steps, tiles, warps) == (3, 3, 1, 1)
     assert sectors.tolist() == [3, 2 + 1 + 1, 0, 2, 2]  # no program is read of what fails
 
 
@@ -199,11 +200,11 @@ def test_hits_are_counted_in_a_table_of_each_event() -> None:
     needed, owner = fixed(np.array([2, 1, 2], np.uint8)), fixed(np.zeros(0, np.int32))
     places = np.zeros(8, np.uint32)
     marks = (*map(marks_of, (postings, needed, owner)), marks_of(places), marks_of(places))
-    keys, atomics, steps, tiles, sectors = count_lists.count_hits(
+    keys, atomics, steps, tiles, warps, sectors = count_lists.count_hits(
         runs(4), np.array([0, 4]), 10, 2, postings, needed, owner, marks
     )
     assert keys.tolist() == [11, 10 | 1 << 31]  # clause 1 with its only hit; clause 0 with a second one, in doubt
-    assert tiles == 1
+    assert (tiles, warps) == (1, 1)
     assert atomics >= 8  # a claim and an addition for every hit, more where places collide
     assert steps >= 2
     assert sectors[:3].tolist() == [1, 4, 0]
@@ -215,11 +216,11 @@ def test_triangles_compare_bounds_until_one_excludes() -> None:
     bounds, dims, sub = map(fixed, (bounds.reshape(-1), np.array([0, 1], np.int32), np.array([0, 1], np.int32)))
     decided = fixed(np.array([True, False]))
     marks = (*map(marks_of, (sub, bounds, decided)), marks_of(rows))
-    keys, steps, tiles, sectors = count_lists.test_bounds(
+    keys, steps, tiles, warps, sectors = count_lists.test_bounds(
         runs(2), 0, rows, 2, dims, sub, bounds, decided, marks, np.full(2, -1)
     )
     assert len(keys) == 0
-    assert (steps, tiles) == (2, 0)
+    assert (steps, tiles, warps) == (2, 0, 0)
     assert sectors.tolist() == [1, 3, 0, 1]
 
 
@@ -253,8 +254,10 @@ def test_bits_become_keys_and_warps_wait_for_the_fullest_word() -> None:
     words = np.zeros((1, 64), np.uint64)
     words[0, 0], words[0, 33] = 0b111, 0b1
     keys = np.empty(4, np.int64)
-    n, blocks, steps = count_gem.list_bits(words, np.zeros((0, 0), np.uint64), fixed(np.zeros(64, np.uint64)), keys)
-    assert (n, blocks, steps) == (4, 1, 3 + 1)
+    n, blocks, warps, steps = count_gem.list_bits(
+        words, np.zeros((0, 0), np.uint64), fixed(np.zeros(64, np.uint64)), keys
+    )
+    assert (n, blocks, warps, steps) == (4, 1, 2, 3 + 1)
     assert (keys & 0x7FFF_FFFF).tolist() == [0, 1, 2, 64 * 33]
 
 
@@ -274,6 +277,45 @@ def test_the_search_for_codes_is_counted() -> None:
     assert sectors[0] == 4  # 64 bytes of the guide, twice
     assert sectors[2] >= 2
     assert steps.max() <= math.ceil(math.log2(len(cuts) + 1))
+
+
+def test_tiles_and_warps_that_keep_any() -> None:
+    bounds, dims = fixed(np.array([[[0, 9]] * 600], np.int32).reshape(-1)), fixed(np.zeros(1, np.int32))
+    bounds.flags.writeable = True
+    bounds.reshape(-1, 2)[[0, 1, 40, 299], 0] = 6  # these four do not hold
+    bounds.reshape(-1, 2)[320:, 0] = 6
+    fixed(bounds)
+    sub, decided, rows = fixed(np.arange(600, dtype=np.int32)), fixed(np.ones(600, np.bool_)), np.array([5], np.int32)
+    marks = (*map(marks_of, (sub, bounds, decided)), marks_of(rows))
+    keys, _, tiles, warps, _ = count_lists.test_bounds(
+        runs(600), 0, rows, 1, dims, sub, bounds, decided, marks, np.full(2, -1)
+    )
+    assert (len(keys), tiles, warps) == (316, 2, 10)
+
+
+def test_a_search_starts_at_the_runs_of_tiles() -> None:
+    made = count_workload("w5", "scan", 800, 16)
+    one = Runs(*runs(512))
+    many = Runs(*runs(*[2] * 256))
+    some = Sample(None, None, CodedEvents(np.zeros(2, np.int64), *(np.zeros(0, np.int32),) * 2), np.zeros(0), 1)
+    work = SlotWork(0, 0, (), 0.0)
+    alone, searched = (sample.testing(some, "k", it, 0, work) for it in (one, many))
+    assert [cost.kernel for cost in alone] == ["runs of tiles", "k", "work.compact, sums"]
+    # Two tiles of 256 threads. In one run there is nothing to search. The first tile searches its 128 runs and the one
+    # that the next tile starts with, in 8 steps of 27 instructions; the second tile its 128 runs, in 7.
+    assert searched[1].instructions - alone[1].instructions == 256 * ((8 + 7) * 27 + 2 * 9)
+    assert alone[1].read == 20 + 2 * 8
+    assert searched[1].read == 256 * 20 + 2 * 8
+    assert any(cost.kernel == "runs of tiles" for cost in made.costs)
+
+
+def test_only_bitsets_in_one_piece_need_no_sort() -> None:
+    def kernels(index: str) -> list[str]:
+        return [cost.kernel for cost in count_workload("w5", index, 800, 16).costs]
+
+    assert "sorting" not in kernels("gem")
+    assert {"sorting", "work.distinct"} <= set(kernels("pstbloom"))
+    assert "sorting" in kernels("triangle")
 
 
 def test_runs() -> None:
@@ -375,6 +417,9 @@ def test_work_is_cut_as_on_the_device() -> None:
     assert (count_lists.LIST, count_lists.PREDICATE, count_lists.SPREAD) == (tama.LIST, tama.PREDICATE, tama.SPREAD)
     assert sample.events_at_once(10) == 1 << 16
     assert sample.events_at_once(30_000) == (1 << 29) // 120_000
+    assert sample.ENOUGH == matching._ENOUGH
+    assert sample.events_at_once(10, 15_680) == (1 << 29) // (8 * 15_680)  # all bitsets of an event at once
+    assert sample.events_at_once(10, 156_800) == 1 << 16  # too few events: the bitsets come in pieces
 
 
 def test_gpus_are_found_by_name_in_any_case() -> None:

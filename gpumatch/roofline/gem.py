@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from gpumatch.index import FlatIndex
@@ -11,14 +13,16 @@ from gpumatch.kernels.gem import LANES, WORDS
 from gpumatch.predicates import Array
 from gpumatch.roofline.cost import Cost
 from gpumatch.roofline.lists import Found
-from gpumatch.roofline.sample import BUDGET, KEY, SCAN_BYTES, Sample, compact_cost, kept_cost, marks_of
+from gpumatch.roofline.sample import ANSWER, BUDGET, KEY, Sample, compact_cost, kept_cost, marks_of
 
 SHARE = 1024  # events that one block of gem.sift takes
 STAGED, MOST_LOG = 4096, 2  # words of shared memory, and the most words of a cell that a block takes, as a power of two
-_WORD, _CELL, _STAGE = 62, 27, 35  # instructions of a word that is sifted, of each cell, of a word brought near
-_COUNT, _ROUNDS = 50, 168  # of a word that is counted, and more where a block has any
-_LIST, _BIT = 150, 36
-_CHECK, _LANE = 110, 44
+_PART, _WORD, _STAGE = 325, 54, 35  # instructions of a block's thread, of a word sifted, of a word brought near
+_CELL, _FAR_CELL = 16, 21  # of each cell of a word, near or not
+_COUNT, _COUNT_SOME, _COUNT_BITS = 44, 5, 13  # of a word, more where its block has any bits, and where its warp has
+_NOT_LISTED, _LIST, _COVERED, _BIT = 36, 137, 24, 36
+_ROUNDS, SCAN_BYTES = 168, 104  # of a sum over the block: instructions and bytes of shared memory, by thread
+_KEY, _CHECK, _LANE = 50, 65, 44
 
 
 def bitsets(sample: Sample, index: FlatIndex) -> Found:
@@ -37,13 +41,13 @@ def bitsets(sample: Sample, index: FlatIndex) -> Found:
         covered, cost = _sifting(sample, places, dims, cells, a["cover"])
         costs.append(cost)
     listed = np.empty(int(np.bitwise_count(words).sum()), np.int64)
-    _, blocks, steps = count_gem.list_bits(words, covered, a["loose"], listed)
-    costs += _listing(sample, words.size, blocks, steps, len(listed), len(covered) > 0)
+    _, *bits = count_gem.list_bits(words, covered, a["loose"], listed)
+    costs += _listing(sample, words.size, Bits(len(listed), *bits), len(covered) > 0)
     marks, kept = (marks_of(a["bounds"]), marks_of(a["loose"])), np.empty(len(listed), np.int64)
-    n, _, warps, some, sectors = count_gem.check_bounds(
+    n, _, warps, some, keeping, sectors = count_gem.check_bounds(
         listed, index.first, lanes, a["bounds"], a["loose"], marks, kept
     )
-    keep = kept_cost("", len(listed), n, some, per)
+    keep = kept_cost("", len(listed), n, some, keeping, per)
     lane_words = -(-dims // LANES)
     costs.append(
         Cost(
@@ -52,10 +56,10 @@ def bitsets(sample: Sample, index: FlatIndex) -> Found:
             written=keep.written,
             touched=tuple(sample.touched(*it) for it in zip(("bounds", "loose"), sectors, marks, strict=True)),
             shared=keep.shared,
-            instructions=keep.instructions + (40 * len(listed) + WARP * warps * (_CHECK + _LANE * lane_words)) * per,
+            instructions=keep.instructions + (_KEY * len(listed) + WARP * warps * (_CHECK + _LANE * lane_words)) * per,
         )
     )
-    costs.append(compact_cost(len(listed), n, per))
+    costs.append(compact_cost(len(listed), n, some, per))
     step = max(BUDGET // (8 * WORDS * sample.batch), 1)
     return Found(sample, costs, kept[:n], -(-tiles // step))
 
@@ -80,38 +84,50 @@ def _sifting(sample: Sample, places: Array, dims: int, cells: int, bits: Array) 
     out = np.empty((sample.events, tiles * WORDS), np.uint64)
     steps, answers, reads = count_gem.sift(places, dims, cells, log, bits.reshape(-1, WORDS), out)
     words, blocks = tiles * WORDS, (tiles * WORDS) >> log
-    instructions = _WORD * words + _CELL * WARP * steps * per
+    share = min(SHARE, sample.batch)
+    instructions = _WORD * words + _PART * BLOCK * blocks / share
     if cells << log > STAGED:
         marks = np.ones(bits.nbytes // SECTOR, np.bool_)
         touched = (sample.touched("bits", reads / (1 << log), marks),)
+        instructions += _FAR_CELL * WARP * steps * per
         return out, Cost("gem.sift", 0.0, 8.0 * words, 4.0 * dims * blocks, touched, instructions=instructions)
-    staged = bits.nbytes / min(SHARE, sample.batch)  # an event's part of what blocks bring near
+    staged = bits.nbytes / share  # an event's part of what blocks bring near
     return out, Cost(
         "gem.sift",
         read=bits.nbytes / sample.batch,  # blocks that take the same words follow each other
         written=8.0 * words,
         pieces=staged - bits.nbytes / sample.batch + 4.0 * dims * blocks,
-        shared=staged + 128 * answers * per,
-        instructions=instructions + _STAGE * staged / 8,
+        shared=staged + ANSWER * answers * per,
+        instructions=instructions + _CELL * WARP * steps * per + _STAGE * staged / 8,
     )
 
 
-def _listing(sample: Sample, words: int, blocks: int, steps: int, bits: int, covers: bool) -> list[Cost]:
-    per = 1 / sample.events
-    scans = SCAN_BYTES * BLOCK * blocks * per
+class Bits(NamedTuple):
+    """Bits of words: their number, blocks and warps that have any, and steps of warps that list them."""
+
+    number: int
+    blocks: int
+    warps: int
+    steps: int
+
+
+def _listing(sample: Sample, words: int, bits: Bits, covers: bool) -> list[Cost]:
+    per, tiles = 1 / sample.events, words / BLOCK
+    some = BLOCK * bits.blocks
     return [
         Cost(
             "gem.count_bits, sums",
-            read=8 * (words + 2 * words / BLOCK) * per,
-            written=16 * words / BLOCK * per,
-            shared=scans,
-            instructions=(_COUNT * words + _ROUNDS * BLOCK * blocks) * per,
+            read=8 * (words + 2 * tiles) * per,
+            written=16 * tiles * per,
+            shared=ANSWER * (2 * tiles + bits.warps) * per,
+            instructions=(_COUNT * words + _COUNT_SOME * some + _COUNT_BITS * WARP * bits.warps) * per,
         ),
         Cost(
             "gem.list_bits",
-            read=8 * BLOCK * blocks * (2 if covers else 1) * per,
-            written=KEY * bits * per,
-            shared=scans,
-            instructions=((_LIST + _ROUNDS) * BLOCK * blocks + _BIT * WARP * steps) * per,
+            read=(8 * tiles + 8 * some * (2 if covers else 1)) * per,
+            written=KEY * bits.number * per,
+            shared=SCAN_BYTES * some * per,
+            instructions=(_NOT_LISTED * words + (_LIST + _ROUNDS) * some) * per
+            + WARP * (_BIT * bits.steps + (_COVERED * bits.warps if covers else 0)) * per,
         ),
     ]

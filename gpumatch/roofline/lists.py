@@ -29,10 +29,11 @@ from gpumatch.roofline.sample import (
 )
 
 MOST_SLOTS = 100_000_000  # that are counted; longer lists are counted for fewer events
-_FILTER = 48  # instructions of a thread, as in sample
-_TEST, _PREDICATE = 117, 50
-_HIT, _PROBE = 65, 29
-_BOUND = 35
+_FILTER, _SECOND = 50, 44  # instructions of a thread, as in sample
+_PAIR, _SECOND_PAIR, _HEAD = 31, 41, 13
+_TEST, _PREDICATE = 112, 50
+_HIT, _PROBE = 28, 29
+_BOUND, _WITHIN = 41, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,12 @@ def postings(sample: Sample, index: FlatIndex) -> Found:
     names = ("filters", "heads", "rest")
     lists, marks = tuple(a[name] for name in names), tuple(marks_of(a[name]) for name in names)
     marks = (*marks, marks_of(sample.rows))
-    keys, second, tiles, sectors = count_lists.test_postings(
+    keys, second, tiles, warps, sectors = count_lists.test_postings(
         tuple(runs), sample.rows, sample.width, a["cell_shift"], lists, marks, sample.row_stamps()
     )
     touched = [sample.touched(*it) for it in zip(names, sectors, marks, strict=False)]
     touched.append(sample.touched("rows", sectors[3], marks[3], own=True))
-    slots = SlotWork(tiles, tuple(touched), _FILTER * (runs.slots + WARP * second))
+    slots = SlotWork(tiles, warps, tuple(touched), _FILTER * runs.slots + _SECOND * WARP * second)
     costs = listing(sample, ("postings.count_runs", "postings.fill_runs"), len(sample.coded.code), runs, work)
     costs += testing(sample, "postings.test_postings", runs, len(keys), slots)
     return found_in(sample, costs, (runs, keys))
@@ -127,11 +128,12 @@ def psthash(sample: Sample, index: FlatIndex) -> Found:
     if sample.events < outside.sample.events:
         outside = postings(sample, index)
     marks = (marks_of(a["pairs"]), marks_of(sample.rows))
-    keys, second, tiles, sectors = count_lists.test_pairs(
+    keys, second, tiles, warps, sectors = count_lists.test_pairs(
         tuple(runs), sample.rows, sample.width, a["filter_shift"], a["pairs"], marks, sample.row_stamps()
     )
     touched = (sample.touched("pairs", sectors[0], marks[0]), sample.touched("rows", sectors[1], marks[1], own=True))
-    slots = SlotWork(tiles, touched, (15 + _FILTER) * runs.slots + _FILTER * WARP * second)
+    instructions = _PAIR * runs.slots + WARP * (_SECOND_PAIR * second + _HEAD * warps)
+    slots = SlotWork(tiles, warps, touched, instructions)
     costs = listing(sample, ("psthash.count_cells", "psthash.fill_cells"), len(sample.coded.code), runs, work)
     costs += testing(sample, "psthash.test_pairs", runs, len(keys), slots)
     inside = found_in(sample, costs, (runs, keys))
@@ -156,7 +158,7 @@ def ladder(sample: Sample, index: FlatIndex) -> Found:
     sample, runs, work = _cut(sample, lambda it: _blocks(it, a, len(a["waiting"])))
     lists = (a["waiting"], a["rest"])
     list_marks, marks = tuple(map(marks_of, (*lists, table.clause_program))), clause_marks(sample)
-    keys, _, steps, tiles, sectors = count_lists.test_waiting(
+    keys, _, steps, tiles, warps, sectors = count_lists.test_waiting(
         tuple(runs),
         sample.coded.arrays(),
         sample.rows,
@@ -171,7 +173,7 @@ def ladder(sample: Sample, index: FlatIndex) -> Found:
     )
     named = zip(("waiting", "rest", "clause_program"), sectors, list_marks, strict=False)
     touched = (*(sample.touched(*it) for it in named), *clause_touched(sample, sectors[3:], marks))
-    slots = SlotWork(tiles, touched, _TEST * runs.slots + _PREDICATE * WARP * steps)
+    slots = SlotWork(tiles, warps, touched, _TEST * runs.slots + _PREDICATE * WARP * steps)
     costs = listing(sample, ("postings.count_runs", "postings.fill_runs"), len(sample.coded.code), runs, work)
     costs += testing(sample, "ladder.test_waiting", runs, len(keys), slots)
     return found_in(sample, costs, (runs, keys))
@@ -210,13 +212,14 @@ def tama(sample: Sample, index: FlatIndex) -> Found:
     marks = tuple(marks_of(a[name]) for name in names)
     places = np.zeros(room * runs.slots, np.uint32)
     tables = (marks_of(places), marks_of(places))
-    keys, atomics, steps, tiles, sectors = count_lists.count_hits(
+    keys, atomics, steps, tiles, warps, sectors = count_lists.count_hits(
         tuple(runs), event_slot, index.first, room, a["postings"], a["needed"], a["owner"], (*marks, *tables)
     )
     touched = [sample.touched(*it) for it in zip(names, sectors, marks, strict=False)]
     touched.append(sample.touched("tables", sectors[3], np.concatenate(tables), own=True))
     work_of_hits = _HIT * runs.slots + _PROBE * WARP * steps
-    slots = SlotWork(tiles, tuple(touched), work_of_hits, written=SECTOR * touched[-1].distinct, atomics=atomics)
+    filled = SECTOR * touched[-1].distinct
+    slots = SlotWork(tiles, warps, tuple(touched), work_of_hits, written=filled, atomics=atomics)
     costs = listing(sample, ("tama.count_nodes", "tama.fill_nodes"), len(sample.coded.code), runs, work)
     zeros = 2 * places.nbytes / sample.events
     costs.append(Cost("zeroing of tables", written=zeros, instructions=ELEMENT * zeros / 16))
@@ -224,7 +227,8 @@ def tama(sample: Sample, index: FlatIndex) -> Found:
     rest = Runs(*(np.zeros(0, np.int64),) * 3).with_rest(sample.events, 0, len(a["rest"]))
     every = np.repeat(np.arange(sample.events), len(a["rest"])) << 32
     rest_keys = every | np.tile(a["rest"].astype(np.int64), sample.events) | count.UNDECIDED
-    costs += testing(sample, "postings.test_postings", rest, rest.slots, SlotWork(rest.slots // count.BLOCK, (), 0.0))
+    every_slot = SlotWork(-(-rest.slots // count.BLOCK), -(-rest.slots // WARP), (), 0.0)
+    costs += testing(sample, "postings.test_postings", rest, rest.slots, every_slot)
     return found_in(sample, costs, (runs, keys), (rest, rest_keys))
 
 
@@ -265,11 +269,11 @@ def triangle(sample: Sample, index: FlatIndex) -> Found:
     names = ("triangle_sub", "triangle_bounds", "decided")
     marks = (*(marks_of(a[name]) for name in names), marks_of(sample.rows))
     lists = tuple(a[name] for name in names)
-    keys, steps, tiles, sectors = count_lists.test_bounds(
+    keys, steps, tiles, warps, sectors = count_lists.test_bounds(
         tuple(runs), index.first, sample.rows, sample.width, dims, *lists, marks, sample.row_stamps()
     )
     touched = [sample.touched(*it) for it in zip(names, sectors, marks, strict=False)]
     touched.append(sample.touched("rows", sectors[3], marks[3], own=True))
-    slots = SlotWork(tiles, tuple(touched), 20 * runs.slots + _BOUND * WARP * steps)
+    slots = SlotWork(tiles, warps, tuple(touched), WARP * (_BOUND * steps + _WITHIN * warps))
     costs += testing(sample, "triangle.test_bounds", runs, len(keys), slots)
     return found_in(sample, costs, (runs, keys))

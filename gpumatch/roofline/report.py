@@ -20,7 +20,7 @@ ASSUMPTIONS = (
     "once, and again as often as L2 cannot have held it, if reads are spread evenly.",
     f"L2: all loads and stores, {SLICE} bytes per clock and slice; only the A100's rate is published.",
     f"Shared memory: {BANKS} bytes per clock and multiprocessor, conflicts of banks counted. L1 costs nothing.",
-    "Atomics: one per clock and slice of L2.",
+    "Atomics: one per clock and slice of L2; in shared memory, one per clock and multiprocessor.",
     f"Instructions: {LANES} threads' per clock and multiprocessor; as many per step as the machine code for sm_90 has, "
     "where threads of a warp wait for the slowest.",
     "Output: all that is done with matches once they are found. Transfer: 16 lanes of PCIe, events in and matches out; "

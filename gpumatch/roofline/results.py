@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,17 +14,16 @@ from gpumatch.roofline.cost import SECTOR, Cost
 from gpumatch.roofline.lists import clause_marks, clause_touched
 from gpumatch.roofline.sample import ELEMENT, KEY, Sample, compact_cost, kept_cost, marks_of
 
-_DECIDED, _UNDECIDED, _PREDICATE, _ITEM = 50, 92, 50, 80  # instructions of a thread
-_ROW = 35
+_DECIDED, _UNDECIDED, _PREDICATE, _ITEM = 46, 89, 70, 80  # instructions of a thread
+_ROW, _DISTINCT = 48, 61
 _PASSES, _SORT = 8, 20  # of a radix sort of 64-bit keys, and instructions of a key in each
-_DISTINCT = 83  # bytes of a key that array functions move to drop repeats
 
 
 def verified(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
     """The test of undecided candidates' predicates, and of their programs; and the keys of matches."""
     table, per = sample.table, 1 / sample.events
     marks, program_marks, kept = clause_marks(sample), marks_of(table.clause_program), np.empty(len(keys), np.int64)
-    n, undecided, steps, tiles, sectors = count.verify(
+    n, undecided, steps, tiles, warps, sectors = count.verify(
         keys,
         sample.coded.arrays(),
         sample.rows,
@@ -36,7 +36,7 @@ def verified(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
         sample.row_stamps(),
         kept,
     )
-    keep = kept_cost("verify.test_predicates", len(keys), n, tiles, per)
+    keep = kept_cost("verify.test_predicates", len(keys), n, tiles, warps, per)
     touched = clause_touched(sample, sectors[:4], marks)
     tests = Cost(
         keep.kernel,
@@ -47,7 +47,7 @@ def verified(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
         instructions=keep.instructions
         + (_DECIDED * len(keys) + _UNDECIDED * undecided + _PREDICATE * WARP * steps) * per,
     )
-    costs = [tests, compact_cost(len(keys), n, per)]
+    costs = [tests, compact_cost(len(keys), n, tiles, per)]
     if len(table.program_ptr) > 1:
         more, kept = _programs(sample, kept[:n])
         return costs + more, kept
@@ -68,7 +68,8 @@ def _programs(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
         sample.attributes.presence,
         kept,
     )
-    keep = kept_cost("verify.run_programs", len(keys), n, -(-len(keys) // BLOCK), per)
+    tiles = -(-len(keys) // BLOCK)
+    keep = kept_cost("verify.run_programs", len(keys), n, tiles, -(-len(keys) // WARP), per)
     cost = Cost(
         keep.kernel,
         read=KEY * len(keys) * per,
@@ -77,7 +78,7 @@ def _programs(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
         shared=keep.shared,
         instructions=keep.instructions + (_DECIDED * len(keys) + _ITEM * items) * per,
     )
-    return [cost, compact_cost(len(keys), n, per)], kept[:n]
+    return [cost, compact_cost(len(keys), n, tiles, per)], kept[:n]
 
 
 def named(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
@@ -85,7 +86,8 @@ def named(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
     per, kept = 1 / sample.events, np.empty(len(keys), np.int64)
     marks = marks_of(sample.table.clause_row)
     n, sectors = count.name_rows(keys, sample.table.clause_row, marks, kept)
-    keep = kept_cost("work.to_rows", len(keys), n, -(-len(keys) // BLOCK), per, output=True)
+    tiles = -(-len(keys) // BLOCK)
+    keep = kept_cost("work.to_rows", len(keys), n, tiles, -(-len(keys) // WARP), per, output=True)
     cost = Cost(
         keep.kernel,
         read=KEY * len(keys) * per,
@@ -95,7 +97,18 @@ def named(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
         instructions=keep.instructions + _ROW * len(keys) * per,
         output=True,
     )
-    return [cost, compact_cost(len(keys), n, per, output=True)], kept[:n]
+    return [cost, compact_cost(len(keys), n, tiles, per, output=True)], kept[:n]
+
+
+def _distinct(keys: int, batch: int) -> list[Cost]:
+    """So many sorted keys of a batch without repeats, of which there are few."""
+    per, tiles = 1 / batch, -(-keys // BLOCK)
+    keep = kept_cost("work.distinct", keys, keys, tiles, -(-keys // WARP), per, output=True)
+    instructions = keep.instructions + _DISTINCT * keys * per
+    return [
+        replace(keep, read=KEY * keys * per, instructions=instructions),
+        compact_cost(keys, keys, tiles, per, output=True),
+    ]
 
 
 def ordered(keys: float, batch: int, pieces: int, ascending: bool) -> list[Cost]:
@@ -108,8 +121,7 @@ def ordered(keys: float, batch: int, pieces: int, ascending: bool) -> list[Cost]
         costs.append(
             Cost("sorting", moved + KEY * keys, moved, instructions=_SORT * (2 * _PASSES + 1) * keys, output=True)
         )
-        dropped = _DISTINCT / 2 * keys
-        costs.append(Cost("dropping repeats", dropped, dropped, instructions=5 * ELEMENT * keys, output=True))
+        costs += _distinct(round(keys * batch), batch)
     steps = math.log2(keys * batch + 2)
     costs.append(
         Cost(

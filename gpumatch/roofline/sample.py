@@ -18,12 +18,14 @@ from gpumatch.roofline.cost import Cost, Touched
 
 BUDGET = 1 << 29  # bytes of a buffer, as on the device
 MOST_EVENTS = 1 << 16  # that the device matches at once
+ENOUGH = 1024  # fewer are not taken to have all bitsets at once
 KEY = 8  # bytes
-_SLOT = 100  # instructions of a thread that finds its slot's run and place in it
-_SEARCH, _SEARCHES = 27, 17  # a step of the search for a run, and what comes before
-_KEEP, _SCAN = 20, 248  # what every thread does to keep a key, and more where one of its block does
-SCAN_BYTES = 104  # of shared memory, by each thread of a block that keeps any
-_COMPACT, _COMPACT_KEY = 120, 33
+_SLOT = 103  # instructions of a thread that finds its slot's run and place in it
+_SEARCH, _SEARCHES = 27, 9  # a step of the search for a run, and what comes before
+_KEEP, _SOME, _RANK = 20, 13, 104  # of every thread to keep a key; more where one of its block does; of its warp
+ANSWER = 128  # bytes of shared memory: what it gives at once
+_RANK_ANSWERS = 4.5  # words of bits that a warp reads to rank its keys, on average
+_COMPACT, _COMPACT_KEY = 33, 24
 ELEMENT = 20  # an array function of CuPy, by element
 
 
@@ -76,9 +78,14 @@ class Sample:
         return np.full(len(self.rows) * 4 // SECTOR + 1, -1, np.int64)
 
 
-def events_at_once(width: int) -> int:
-    """How many events of so many attributes the device matches at once."""
-    return max(min(BUDGET // (4 * width), MOST_EVENTS), 1)
+def events_at_once(width: int, words: int = 0) -> int:
+    """How many events of so many attributes the device matches at once.
+
+    ``words``: of an event's bitset, where all of them at once spare the sorting of matches.
+    """
+    most = min(BUDGET // (4 * width), MOST_EVENTS)
+    fits = BUDGET // (8 * words) if words else most
+    return max(min(most, fits) if fits >= ENOUGH else most, 1)
 
 
 def marks_of(array: Array) -> Array:
@@ -148,9 +155,10 @@ class RunWork(NamedTuple):
 
 
 class SlotWork(NamedTuple):
-    """What a kernel does with slots: tiles that keep any, sectors, and instructions besides finding the slot."""
+    """What a kernel does with slots: tiles and warps that keep any, sectors, and instructions but for the slot's."""
 
     tiles: int
+    warps: int
     touched: tuple[Touched, ...]
     instructions: float
     written: float = 0.0  # bytes besides keys
@@ -158,52 +166,61 @@ class SlotWork(NamedTuple):
 
 
 def testing(sample: Sample, kernel: str, runs: Runs, keys: int, work: SlotWork) -> list[Cost]:
-    """A kernel that tests all slots of runs, and the packing of what it keeps."""
+    """A kernel that tests all slots of runs, the look-up of tiles' runs before it, and the packing of what it keeps."""
     slots, per = runs.slots, 1 / sample.events
     if slots == 0:
         return []
     tiles = -(-slots // BLOCK)
-    ends = np.cumsum(runs.length)
-    firsts = np.arange(tiles) * BLOCK
-    lasts = np.minimum(firsts + BLOCK, slots) - 1
-    edges = np.searchsorted(ends, np.stack([firsts, lasts]), side="right")
-    apart = edges[1] - edges[0]
-    steps = np.ceil(np.log2(apart + 1))
-    all_runs = max(len(ends) * sample.batch / sample.events, 2)
-    searched = tiles * WARP * math.log2(all_runs) + BLOCK * float(steps.sum())
-    finding = _SLOT * tiles * BLOCK + _SEARCH * searched + _SEARCHES * BLOCK * np.count_nonzero(apart)
-    kept = kept_cost(kernel, slots, keys, work.tiles, per)
+    edges = np.minimum(np.arange(tiles + 1) * BLOCK, slots - 1)
+    apart = np.diff(np.searchsorted(np.cumsum(runs.length), edges, side="right"))
+    steps = float(np.ceil(np.log2(apart + 1)).sum())
+    finding = (_SLOT * tiles + _SEARCH * steps + _SEARCHES * np.count_nonzero(apart)) * BLOCK
+    kept = kept_cost(kernel, slots, keys, work.tiles, work.warps, per)
     cost = Cost(
         kernel,
-        read=20 * len(ends) * per,
+        read=(20 * len(runs.length) + KEY * tiles) * per,
         written=kept.written + work.written * per,
-        pieces=(tiles * SECTOR * (3 + 2 * math.log2(all_runs)) + 20 * float(apart.sum())) * per,
+        pieces=3 * SECTOR * tiles * per,  # a run that goes on is read by every tile
         touched=work.touched,
-        shared=kept.shared + 16 * tiles * WARP * per,
+        shared=kept.shared,
         atomics=work.atomics * per,
         instructions=kept.instructions + (finding + work.instructions) * per,
     )
-    return [cost, compact_cost(slots, keys, per)]
+    return [_runs_of_tiles(sample, len(runs.length), tiles), cost, compact_cost(slots, keys, work.tiles, per)]
 
 
-def kept_cost(kernel: str, items: int, keys: int, tiles: int, per: float, output: bool = False) -> Cost:
-    """What it takes to keep so many keys of items, in so many tiles that keep any."""
+def _runs_of_tiles(sample: Sample, runs: int, tiles: int) -> Cost:
+    """The search for the runs of tiles' first slots, by array functions: neighbours share all steps but the last."""
+    per = 1 / sample.events
+    steps = math.log2(max(runs * sample.batch * per, 2))
+    return Cost(
+        "runs of tiles",
+        read=4 * KEY * tiles * per,
+        written=5 * KEY * tiles * per,
+        pieces=SECTOR * tiles * (1 + steps / WARP) * per,
+        instructions=ELEMENT * tiles * (4 + steps) * per,
+    )
+
+
+def kept_cost(kernel: str, items: int, keys: int, tiles: int, warps: int, per: float, output: bool = False) -> Cost:
+    """What it takes to keep so many keys of items, in so many tiles and warps that keep any."""
+    blocks = -(-items // BLOCK)
     return Cost(
         kernel,
         written=(KEY * keys + KEY * items / BLOCK) * per,
-        shared=SCAN_BYTES * BLOCK * tiles * per,
-        instructions=(_KEEP * -(-items // BLOCK) + _SCAN * tiles) * BLOCK * per,
+        shared=ANSWER * (blocks + keys + _RANK_ANSWERS * warps) * per,  # bits of a warp are set one by one
+        instructions=((_KEEP * blocks + _SOME * tiles) * BLOCK + _RANK * WARP * warps) * per,
         output=output,
     )
 
 
-def compact_cost(items: int, keys: int, per: float, output: bool = False) -> Cost:
-    """What it takes to move the keys of all tiles together, with the sums of their counts."""
-    tiles = items / BLOCK
+def compact_cost(items: int, keys: int, tiles: int, per: float, output: bool = False) -> Cost:
+    """What it takes to move the keys of all tiles, of which so many have any, together, with sums of their counts."""
+    blocks = items / BLOCK
     return Cost(
         "work.compact, sums",
-        read=KEY * (3 * tiles + keys) * per,
-        written=KEY * (tiles + keys) * per,
-        instructions=(_COMPACT * BLOCK * tiles + _COMPACT_KEY * keys) * per,
+        read=KEY * (3 * blocks + keys) * per,
+        written=KEY * (blocks + keys) * per,
+        instructions=(_COMPACT * BLOCK * blocks + _COMPACT_KEY * max(keys, WARP * tiles)) * per,
         output=output,
     )

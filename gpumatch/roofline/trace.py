@@ -114,7 +114,9 @@ def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch
     """What matching a batch with one segment takes, event by event."""
     encoder = EventEncoder(segment.book, segment.attributes, segment.used, batch)
     coded = encoder.encode(0, len(batch))
-    sample = Sample.of(segment.attributes, segment.table, coded, events_at_once(len(segment.attributes)))
+    words = len(segment.parts[0].index.arrays["loose"]) if segment.ascending else 0
+    at_most = events_at_once(len(segment.attributes), words)
+    sample = Sample.of(segment.attributes, segment.table, coded, at_most)
     costs = coding(sample, encoder, segment.book)
     found: list[tuple[Found, Array]] = []
     for part in segment.parts:
@@ -126,9 +128,8 @@ def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch
     counted = min(part.sample.events for part, _ in found)
     at_once = min(part.sample.batch for part, _ in found)
     pieces = sum(part.pieces for part, _ in found)
-    rising = len(found) == 1 and bool((np.diff(segment.table.clause_row) > 0).all())
     keys_per_event = sum(len(keys) / part.sample.events for part, keys in found)
-    costs += ordered(keys_per_event, at_once, pieces, rising)
+    costs += ordered(keys_per_event, at_once, pieces, segment.ascending)
     rows = _rows([keys for _, keys in found], counted)
     matches = sum(map(len, rows)) / counted
     transfer = Transfer(bytes_to_device(sample, encoder), 4 * matches + 8)
