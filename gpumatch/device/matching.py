@@ -50,9 +50,9 @@ def _at_once(card: Card, targets: Sequence[Target], count: int) -> int:
     """How many of so many events to match at once."""
     most = min(_EVENTS, max(-(-count // _PIECES), _FEW))
     for target in targets:
-        most = min(most, card.budget // (4 * target.resident.width))
+        most = min(most, card.budget // max(4 * target.resident.width, 1))
         if target.ascending:  # bitsets of all clauses at once spare the sorting of matches
-            fits = card.budget // (8 * len(target.resident.indexes[0].arrays["loose"]))
+            fits = card.budget // max(8 * len(target.resident.indexes[0].arrays["loose"]), 1)
             most = min(most, fits) if fits >= _ENOUGH else most
     return max(most, 1)
 
