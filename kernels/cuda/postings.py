@@ -7,7 +7,7 @@ from numba import int64, uint32
 
 from gpumatch.kernels.bits import trailing_zeros
 from gpumatch.kernels.cuda.target import cuda, device, kernel
-from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, keep, own_run
+from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, add_run, keep, own_run
 from gpumatch.kernels.postings import ABSENT, BELOW, CLAUSE, LOW16, U1, U16, U32, block_node, in_filter
 
 
@@ -24,12 +24,7 @@ def list_runs(attribute, code, directory, node_ptr, at, run_start, run_length):
         level = int64(trailing_zeros(mask))
         mask &= mask - U1
         node = block_node(base, levels, level, leaf)
-        first, last = node_ptr[node], node_ptr[node + 1]
-        if last > first:
-            if at >= 0:
-                run_start[at + n] = first
-                run_length[at + n] = last - first
-            n += 1
+        n += add_run(node_ptr[node], node_ptr[node + 1], at + n if at >= 0 else at, run_start, run_length)
     return n
 
 

@@ -6,7 +6,7 @@ from numba import int64, uint32
 
 from gpumatch.kernels.cuda.postings import passes
 from gpumatch.kernels.cuda.target import cuda, device, kernel
-from gpumatch.kernels.cuda.work import CLAUSE, MARKS, NOTHING, UNDECIDED, keep, own_run
+from gpumatch.kernels.cuda.work import CLAUSE, MARKS, NOTHING, UNDECIDED, add_run, keep, own_run
 from gpumatch.kernels.psthash import RECORD, unpack
 
 
@@ -32,11 +32,7 @@ def list_cells(i, e, event_last, entries, rows, width, multi, grids, at, run_sta
         while True:
             cell = line + (code >> other)
             first, last = int64(cell_ptr[cell]), int64(cell_ptr[cell + 1])
-            if last > first:
-                if at >= 0:
-                    run_start[at + n] = first
-                    run_length[at + n] = last - first
-                n += 1
+            n += add_run(first, last, at + n if at >= 0 else at, run_start, run_length)
             j += 1
             if j == 0 or j == event_last or entry_attribute[j] != partner:
                 break

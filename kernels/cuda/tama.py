@@ -12,7 +12,7 @@ from numba import int64, uint32, uint64
 
 from gpumatch.kernels.bits import trailing_zeros
 from gpumatch.kernels.cuda.target import cuda, device, kernel
-from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, keep, own_run
+from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, add_run, keep, own_run
 from gpumatch.kernels.tama import BASE, BRICK, CODES, FACTS, HEIGHTS, TOP, WORDS, finest
 
 LIST = 1 << 62  # mark of a run's start: its postings are predicates of lists, not clauses
@@ -21,15 +21,10 @@ SPREAD = 2654435761  # odd, near 2**32 / 1.618: neighbours get places far from e
 
 
 @device
-def add_run(node, mark, node_ptr, at, run_start, run_length):
-    """Write the run of a node's postings to ``at``, if that is not below zero; returns 1, or 0 if there is none."""
+def add_node(node, mark, node_ptr, at, run_start, run_length):
+    """Write the run of a node's postings, with a mark, to ``at``, if that is not below zero; 1, or 0 if it is empty."""
     first, last = int64(node_ptr[node]), int64(node_ptr[node + 1])
-    if last == first:
-        return int64(0)
-    if at >= 0:
-        run_start[at] = first | mark
-        run_length[at] = last - first
-    return int64(1)
+    return add_run(first | mark, last | mark, at, run_start, run_length)
 
 
 @device
@@ -41,14 +36,14 @@ def list_nodes(attribute, code, directory, line, node_ptr, mark, at, run_start, 
     heights = facts & HEIGHTS
     n = int64(0)
     if table >= 0:
-        n += add_run(table + code, mark, node_ptr, at, run_start, run_length)
+        n += add_node(table + code, mark, node_ptr, at, run_start, run_length)
     while heights != 0:
         some = heights & 15
         while some != 0:
             height = int64(trailing_zeros(np.uint64(some)))
             some &= some - 1
             node = base + BRICK * (cell >> 3) + (8 >> height) - 1 + ((cell & 7) >> height)
-            n += add_run(node, mark, node_ptr, at + n if at >= 0 else at, run_start, run_length)
+            n += add_node(node, mark, node_ptr, at + n if at >= 0 else at, run_start, run_length)
         base += BRICK * ((top >> 3) + 1)
         top >>= 4
         cell >>= 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 from numba import int64, uint32
 
 from gpumatch.kernels.cuda.target import cuda, device, kernel
-from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, keep, own_run
+from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, add_run, keep, own_run
 from gpumatch.kernels.triangle import cell_at, passing, row_start, within
 
 
@@ -32,12 +32,8 @@ def list_cells(start, rows, dims, counts, cells, starts, cell_ptr, at, run_start
     n = int64(0)
     for i in range(v, cells + 1):
         row = row_start(d, i, cells)
-        first, last = cell_ptr[row], cell_ptr[row + 1 if i == cells else row + v + 1]
-        if last > first:
-            if at >= 0:
-                run_start[at + n] = first
-                run_length[at + n] = last - first
-            n += 1
+        end = row + 1 if i == cells else row + v + 1
+        n += add_run(cell_ptr[row], cell_ptr[end], at + n if at >= 0 else at, run_start, run_length)
     return n
 
 

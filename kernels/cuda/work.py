@@ -19,6 +19,17 @@ MARKS = THREADS // 32  # words with a bit for each thread
 
 
 @device
+def add_run(first, last, at, run_start, run_length):
+    """Write the run ``first:last`` to place ``at``, if that is not below zero; returns 1, or 0 if it is empty."""
+    if last == first:
+        return int64(0)
+    if at >= 0:
+        run_start[at] = first
+        run_length[at] = last - first
+    return int64(1)
+
+
+@device
 def find_run(slot, low, high, slot_ptr):
     """Which of the runs ``low..high``, none of them empty, has the slot."""
     while low < high:

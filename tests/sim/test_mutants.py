@@ -43,6 +43,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     # how blocks share work
+    Mutant(work, "add_run", "last - first\n", "last - first + 1\n", "tama"),
     Mutant(work, "find_run", "slot_ptr[mid] <= slot", "slot_ptr[mid] < slot", "scan"),
     Mutant(work, "find_run", "high = mid - 1", "high = mid", "scan"),
     Mutant(work, "own_run", "tile_run[tile + 1]", "tile_run[tile]", "scan"),
@@ -81,7 +82,7 @@ MUTANTS = (
     Mutant(events, "spread", "elif i == entry_ptr[e] or entry_attribute[i - 1] != a:", "else:", "scan"),
     Mutant(events, "spread", "i == entry_ptr[e] or", "", "scan"),
     # postings
-    Mutant(postings, "list_runs", "run_start[at + n]", "run_start[at]", "pstbloom"),
+    Mutant(postings, "list_runs", "at + n if at >= 0 else at", "at", "pstbloom"),
     Mutant(postings, "fill_runs", "ends[i - 1]", "ends[i]", "pstbloom"),
     Mutant(postings, "passes", "code >= 0", "code > 0", "lowest"),
     Mutant(postings, "test_postings", "q >= filters.size", "q > filters.size", "scan"),
@@ -125,7 +126,7 @@ MUTANTS = (
     Mutant(bitsets, "check_bounds", "inside == TOPS and not", "not", "lanes"),
     Mutant(bitsets, "check_bounds", "inside == TOPS and", "inside == TOPS or", "gem"),
     # triangles
-    Mutant(triangle, "list_cells", "row + v + 1]", "row + v]", "triangle"),
+    Mutant(triangle, "list_cells", "row + v + 1", "row + v", "triangle"),
     Mutant(triangle, "list_cells", "range(v, cells + 1)", "range(v, cells)", "triangle"),
     Mutant(triangle, "fill_rows", "ends[e - 1]", "ends[e - 1] - 1", "triangle"),
     Mutant(triangle, "test_bounds", "while d < dims.size and within", "while d < dims.size or within", "triangle"),
