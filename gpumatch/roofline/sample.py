@@ -83,7 +83,7 @@ def events_at_once(width: int, words: int = 0) -> int:
 
     ``words``: of an event's bitset, where all of them at once spare the sorting of matches.
     """
-    most = min(BUDGET // (4 * width), MOST_EVENTS)
+    most = min(BUDGET // max(4 * width, 1), MOST_EVENTS)
     fits = BUDGET // (8 * words) if words else most
     return max(min(most, fits) if fits >= ENOUGH else most, 1)
 
