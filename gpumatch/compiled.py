@@ -1,7 +1,7 @@
 """Every CUDA kernel compiled to machine code, on a machine with or without a GPU: what it takes of one.
 
-numba makes PTX of a kernel, the same as when it is launched, and NVIDIA's assembler ptxas makes a cubin of that and
-says what it needed. On a GPU the PTX goes through nvJitLink or the driver, whose assembler may be another version.
+numba makes PTX of a kernel, and NVIDIA's assembler ptxas makes a cubin of that and says what it needed. On a GPU numba
+links with nvJitLink, at link time optimised, which may need a few registers more or fewer.
 """
 
 from __future__ import annotations
