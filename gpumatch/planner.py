@@ -223,4 +223,6 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"device {self.device} ({self.device_reason})"]
+        if self.device != "cpu":
+            lines.append("indexes are chosen, and estimates made, for one core of the CPU")
         return "\n".join([*lines, *(map(str, self.segments) if self.segments else ["no subscriptions"])])

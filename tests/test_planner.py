@@ -10,7 +10,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.index import KINDS
-from gpumatch.planner import requested_index
+from gpumatch.planner import Plan, requested_index
 
 SCHEMA = {"i": "int64"}
 
@@ -39,6 +39,12 @@ def test_a_plan_as_text() -> None:
     assert re.fullmatch(r"  the whole segment in another index, estimated: (\w+ [\d.,]+(, )?){5}", lines[3])
     assert lines[4] == "1 subscriptions: Scan() (auto: 1 clauses are tested faster than looked up)"
     assert re.fullmatch(r"  estimated [\d.]+ µs per event", lines[5])
+
+
+def test_a_plan_for_a_device_says_what_its_estimates_are_of() -> None:
+    plan = Plan("cuda:0", "as asked", ())
+    expected = ["device cuda:0 (as asked)", "indexes are chosen, and estimates made, for one core of the CPU"]
+    assert str(plan).splitlines() == [*expected, "no subscriptions"]
 
 
 @pytest.mark.parametrize("index", [*KINDS, *(kind.params() for kind in KINDS.values()), gm.Gem(cells=3, caches=1)])
