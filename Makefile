@@ -27,6 +27,7 @@ test-sim: .venv/.test
 
 # The same suite and more on a device.
 test-gpu: .venv/.gpu
+	$(BIN)/python -c 'import sys; from gpumatch.device.discovery import why_not; sys.exit(why_not() or 0)'
 	$(BIN)/python -m pytest tests/gpu $(ARGS)
 
 # mypy does not see that kernels/ and spark_plugin/ install as gpumatch.kernels and gpumatch.spark: it reads an

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
@@ -47,8 +48,14 @@ CALLS = (
 
 
 def simulated() -> bool:
-    """Does numba simulate CUDA in this process?"""
-    return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
+    """Does numba simulate CUDA in this process? It reads the variable once, when it is imported, as a number."""
+    config = sys.modules.get("numba.core.config")
+    if config is not None:
+        return bool(config.ENABLE_CUDASIM)
+    try:
+        return bool(int(os.environ.get("NUMBA_ENABLE_CUDASIM", "0")))
+    except ValueError:
+        return False
 
 
 def library() -> Any:

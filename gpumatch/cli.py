@@ -140,14 +140,14 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         "--device", default="auto", help="cpu, cuda:N, or auto (default): a CUDA device if there is one"
     )
     parser.add_argument("--index", default="auto", help="auto (default), scan, pstbloom, gem, tama, psthash or ladder")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the published number of subscriptions")
+    parser.add_argument("--scale", type=_share, default=1.0, help="share of the published number of subscriptions")
     parser.add_argument("--events", type=_positive, default=100_000, metavar="N", help="default: 100,000")
     parser.add_argument(
         "--batch", type=_positive, default=50_000, metavar="N", help="events per call (default: 50,000)"
     )
     parser.add_argument("--repeats", type=_positive, default=3, metavar="N", help="passes, of which the best counts")
     parser.add_argument("--threads", type=_positive, metavar="N", help="threads to use (default: all cores)")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="also write what is shown as JSON")
+    parser.add_argument("--save", type=_new_file, metavar="FILE", help="also write what is shown as JSON")
     parser.set_defaults(run=_bench)
 
 
@@ -169,7 +169,7 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
         "--check", action="store_true", help="fail on spills, on local memory, and on an occupancy under 50 %%"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the .ptx and .cubin files in this folder")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="also write what is shown as JSON")
+    parser.add_argument("--save", type=_new_file, metavar="FILE", help="also write what is shown as JSON")
     parser.set_defaults(run=_kernels)
 
 
@@ -185,9 +185,9 @@ def _add_roofline(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--events", type=_positive, default=256, metavar="N", help="that are counted; default: 256")
     parser.add_argument(
-        "--gpu", nargs="+", default=[], metavar="NAME", help="T4, A10, L4, A100, H100, B200 (default: all)"
+        "--gpu", nargs="+", default=[], metavar="NAME", help="T4, A10, L4, A100-40GB, A100, H100, B200 (default: all)"
     )
-    parser.add_argument("--save", type=Path, metavar="FILE.json", help="also write all figures as JSON")
+    parser.add_argument("--save", type=_new_file, metavar="FILE.json", help="also write all figures as JSON")
     parser.set_defaults(run=_roofline)
 
 
@@ -297,11 +297,11 @@ def _bench(args: argparse.Namespace) -> None:
             sizes = (args.scale, args.events, args.batch, args.repeats)
             timings += measure(name, args.device, args.index, *sizes)
             bar.advance(task)
-    columns = ("workload", "subscriptions", "device", "index", "events", "µs/event", "events/s", "matches")
+    columns = ("workload", "device", "index", "events", "µs/event", "events/s", "matches")
     rows = []
     for t in timings:
         numbers = (f"{t.us:.2f}", f"{t.rate:,.0f}", f"{t.matches:,.1f}")
-        rows.append((t.workload, f"{t.subscriptions:,}", t.device, t.index, t.events_from, *numbers))
+        rows.append((t.workload, t.device, t.index, t.events_from, *numbers))
     _print_table(columns, rows)
     if args.save:
         args.save.write_text(
@@ -389,6 +389,24 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
     return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return share
+
+
+def _new_file(text: str) -> Path:
+    """A file that can be written, asked before the work and not after it."""
+    path = Path(text)
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"expected a file in a folder that exists, found {text!r}")
+    return path
 
 
 def _schema(text: str) -> dict[str, str]:

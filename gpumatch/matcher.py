@@ -75,6 +75,7 @@ class Matcher:
         self._snapshot = Snapshot()
         self._tail = _Tail()
         self._observed: list[EventBatch] = []
+        self._routes = False  # did any subscription ever have a destination?
 
     # Subscriptions in
 
@@ -190,6 +191,7 @@ class Matcher:
 
     def _append(self, source: Source) -> None:
         if len(source):
+            self._routes = self._routes or source.destinations is not None
             self._tail.sources.append(source)
             self._tail.ids.update(source.ids.to_pylist())
             self._tail.length += len(source)
@@ -315,8 +317,12 @@ class Matcher:
         """
         batch = EventBatch.of(events, self.schema)
         snapshot = self._seal()
-        if snapshot.destinations is None:
+        if snapshot.destinations is None and not self._routes:
             raise SchemaError("no subscription has a destination; add them with one: add({…}, destination='d1')")
+        if snapshot.destinations is None:  # not any more
+            return Matches(
+                np.zeros(len(batch) + 1, np.int64), np.zeros(0, np.int32), pa.array([], pa.int64()), "destination"
+            )
         offsets, rows = self._engine.match_shared(snapshot, snapshot.by_destination, batch)
         return Matches(offsets, rows, snapshot.destinations.names, "destination")
 
@@ -389,6 +395,7 @@ class Matcher:
                 self.schema, "auto" if self._requested is None else self._requested, device, self._memory_limit
             )
             there._snapshot, there._observed = self._seal(), list(self._observed)
+            there._routes = self._routes
             return there
 
     # Saving
@@ -417,6 +424,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, 
         segments.append(segment)
         dead.append(gone)
     matcher._snapshot = Snapshot(tuple(segments), tuple(dead))
+    matcher._routes = any(segment.destinations is not None for segment in segments)
     return matcher
 
 

@@ -281,3 +281,18 @@ def test_from_several_threads() -> None:
         thread.join()
     assert not wrong
     assert matcher.stats()["destinations"] == 7
+
+
+def test_the_last_destination_may_go() -> None:
+    """A router that loses its last route sends nothing; it does not stop."""
+    matcher = gm.Matcher({"x": "int64"})
+    matcher.add({1: "x > 0"}, destination="d")
+    matcher.add({2: "x > 1"})
+    matcher.remove([1])
+    for _ in range(2):
+        found = matcher.destinations([{"x": 5}, {"x": 0}])
+        assert list(found) == [[], []]
+        assert found.to_arrow().column_names == ["event", "destination"]
+        matcher.compact()
+    matcher.remove([2])
+    assert list(matcher.destinations([{"x": 5}])) == [[]]

@@ -21,7 +21,7 @@ def resolve_device(device: str) -> tuple[str, str]:
     if device == "auto":
         if simulated():
             return "cpu", "auto: numba only simulates CUDA in this process; device='cuda:0' asks for that"
-        missing = why_not()
+        missing = why_not().partition(";")[0]  # what to do about it is for those who asked for a device
         return ("cpu", f"auto: {missing}") if missing else ("cuda:0", f"auto: found {count_devices()} CUDA device(s)")
     found = re.fullmatch(r"cuda(?::(\d+))?", device) if isinstance(device, str) else None
     if found is None:
@@ -44,7 +44,10 @@ def why_not() -> str:
     """Why no CUDA device can be used here, and what to do about it; empty if one can."""
     devices = count_devices()
     if devices is None:
-        return "there is no NVIDIA driver on this machine; install it where there is a GPU, or use device='cpu'"
+        return (
+            "no NVIDIA driver is to be found here; install it where there is a GPU (a container must be started with "
+            "access to it), or use device='cpu'"
+        )
     if devices == 0:
         return (
             "the NVIDIA driver shows no GPU to this process (CUDA_VISIBLE_DEVICES may hide it); use device='cpu', or a "
@@ -70,11 +73,11 @@ def count_devices() -> int | None:
     except OSError:
         return None
     count = ctypes.c_uint(0)
-    if nvml.nvmlInit_v2() != 0:
-        return None
+    if nvml.nvmlInit_v2() != 0:  # a driver that shows nothing
+        return 0
     try:
         if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-            return None
+            return 0
     finally:
         nvml.nvmlShutdown()
     return visible(count.value, os.environ.get("CUDA_VISIBLE_DEVICES"))

@@ -35,7 +35,7 @@ def kernel_table(counted: Counted, gpus: Sequence[Gpu]) -> Table:
         f"per event; bytes and operations of one, counted for {counted.events:,}, with {counted.batch:,} at once"
     )
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("kernel")
+    table.add_column("kernel", min_width=max(len(cost.kernel) for cost in counted.costs))
     sizes = sorted({gpu.l2 for gpu in gpus})
     held = sizes[:1] + sizes[1:][-1:]
     memory = [f"memory, {size >> 20} MB L2" for size in held]
@@ -60,14 +60,16 @@ def bound_table(counted: Counted, gpus: Sequence[Gpu]) -> Table:
     """The bound of each GPU: by each limit alone, and by kernels one after the other."""
     title = f"{counted.workload}, {counted.index}: bound in events/s, by each limit alone and in all (not measured)"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("GPU")
+    bounds = counted.bounds(gpus)
+    binding = [f"{it.binds}, {it.kernel}" for it in bounds]
+    table.add_column("GPU", min_width=max(len(gpu.name) for gpu in gpus))
+    table.add_column("bound", justify="right", style="bold", min_width=6)
+    table.add_column("what binds", min_width=max(map(len, binding)))  # what matters has room in a narrow window, too
     for name in (*LIMITS, "output", "transfer"):
         table.add_column(name, justify="right")
-    table.add_column("bound", justify="right", style="bold")
-    table.add_column("what binds")
-    for it in counted.bounds(gpus):
+    for it, what in zip(bounds, binding, strict=True):
         by_limit = (_rate(it.limits[name]) for name in (*LIMITS, "output", "transfer"))
-        table.add_row(it.gpu, *by_limit, _rate(it.events), f"{it.binds}, {it.kernel}")
+        table.add_row(it.gpu, _rate(it.events), what, *by_limit)
     return table
 
 
