@@ -37,7 +37,7 @@ class Card:
         self.xp = library()
         self._local = threading.local()  # what the job that a thread is running has under way
         self._streams: list[Any] = []  # that no job uses
-        self._allocator = None if simulated() else _rmm_allocator()
+        self._allocator = None if simulated() else _rmm_allocator(number)
         if simulated():
             self.threads, self.blocks, memory = _SIMULATED_THREADS, _SIMULATED_BLOCKS, _SIMULATED_MEMORY
         else:
@@ -262,12 +262,12 @@ def _argument(array: Any) -> Any:
     return cuda.as_cuda_array(array, sync=False)
 
 
-def _rmm_allocator() -> Any:
+def _rmm_allocator(number: int) -> Any:
     """What takes memory from RMM, if that was given a pool: by default it asks the driver each time, CuPy does not."""
     try:
         import rmm
         from rmm.allocators.cupy import rmm_cupy_allocator
     except ImportError:
         return None
-    plain = isinstance(rmm.mr.get_current_device_resource(), rmm.mr.CudaMemoryResource)
+    plain = isinstance(rmm.mr.get_per_device_resource(number), rmm.mr.CudaMemoryResource)
     return None if plain else rmm_cupy_allocator
