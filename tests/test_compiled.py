@@ -323,7 +323,7 @@ def test_without_ptxas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
 
 
 def test_in_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    monkeypatch.setattr("numba.core.config.ENABLE_CUDASIM", 1)
     with pytest.raises(DeviceError, match="unset NUMBA_ENABLE_CUDASIM"):
         load_kernels()
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import pytest
@@ -157,3 +161,24 @@ def test_the_same_subscriptions_elsewhere() -> None:
     assert other.match_one({"px": 3.0}) == ["a", "b"]
     assert list(other.destinations([{"px": 3.0}])) == [["d"]]
     assert other.plan().segments[0].index == gm.Gem(cells=8)
+
+
+@pytest.mark.parametrize(("value", "device"), [("1", "cuda:0"), ("0", "cpu"), ("", "cpu"), ("true", "cpu")])
+def test_the_simulator_is_on_where_numba_says_so(value: str, device: str) -> None:
+    """Which reads a number, once: what is set later, or is none, changes nothing."""
+    script = """
+        import os, warnings
+        warnings.simplefilter("ignore")
+        import gpumatch as gm
+        try:
+            matcher = gm.Matcher({"px": "float64"}, device="cuda:0")
+        except gm.DeviceError:
+            matcher = gm.Matcher({"px": "float64"}, device="cpu")
+        os.environ["NUMBA_ENABLE_CUDASIM"] = "0"
+        matcher.add({1: "px > 1"})
+        print(matcher.device, matcher.match_one({"px": 2.0}))
+    """
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": value}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split(maxsplit=1) == [device, "[1]\n"]
