@@ -24,22 +24,14 @@ CALLS = (
     "argsort",
     "asarray",
     "ascontiguousarray",
-    "bool_",
     "concatenate",
     "cumsum",
     "empty",
     "flatnonzero",
-    "float32",
-    "float64",
     "full",
-    "int32",
-    "int64",
     "searchsorted",
     "sort",
     "trunc",
-    "uint32",
-    "uint64",
-    "uint8",
     "unique",
     "unpackbits",
     "where",
@@ -159,7 +151,7 @@ class DeviceArray(np.ndarray[Any, np.dtype[Any]]):
 def _stand_ins() -> SimpleNamespace:
     """NumPy's functions, giving and taking device arrays."""
     calls = {name: getattr(np, name) for name in CALLS}
-    made = {name: call if isinstance(call, type) else partial(_on_device, call) for name, call in calls.items()}
+    made = {name: partial(_on_device, call) for name, call in calls.items()}
     return SimpleNamespace(**{**made, "asarray": _uploaded})
 
 

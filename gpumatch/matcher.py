@@ -388,7 +388,7 @@ class Matcher:
     def to(self, device: str) -> Matcher:
         """The same subscriptions on another device: ``"cpu"`` or ``"cuda:N"``. What is added later is not in both.
 
-        Arrays are copied when the first events are matched there, and freed with the matcher.
+        Arrays are copied when the first events are matched there, and go back to the memory pool with the matcher.
         """
         with self._lock:
             there = Matcher(

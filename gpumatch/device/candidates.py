@@ -155,27 +155,25 @@ def _tama(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job
     event_slot = runs.slot_ptr[xp.concatenate([xp.zeros(1, dtype=np.int64), runs.ends])[coded.ptr]]
     lists = (index.flat.first, a["postings"], a["needed"], a["owner"])
     keys = yield from found_in(card, runs, tama.count_hits, *lists, event_slot, room, table, hits)
-    rest = Runs(*_one_each(card, coded.length, len(a["rest"])))
+    rest = _one_each(card, coded.length, len(a["rest"]))
     nothing = (xp.empty(0, dtype=np.uint8), xp.empty(0, dtype=np.uint32), xp.empty(0, dtype=np.uint64))
     keys += yield from found_in(card, rest, postings.test_postings, coded.rows, coded.width, *nothing, a["rest"])
     return keys
 
 
-def _one_each(card: Card, events: int, slots: int) -> tuple[Any, Any, Any, int, Any]:
+def _one_each(card: Card, events: int, slots: int) -> Runs:
     """A run of all of a list for every event."""
     xp = card.xp
     ptr = xp.arange(events + 1, dtype=np.int64) * slots
     every = xp.arange(events, dtype=np.int32)
-    return ptr, xp.zeros(events, dtype=np.int64), every, events * slots, every
+    return Runs(ptr, xp.zeros(events, dtype=np.int64), every, events * slots, every + 1)
 
 
 def _gem(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
     params = index.flat.params
     if isinstance(params, Gem) and not params.has_all:
-        keys = yield from _triangle(card, index, coded)
-    else:
-        keys = yield from _bitsets(card, index, coded)
-    return keys
+        return _triangle(card, index, coded)
+    return _bitsets(card, index, coded)
 
 
 def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
@@ -234,7 +232,7 @@ def _triangle(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
         args = (coded.rows, coded.width, *counts, cells, a["triangle_starts"], a["triangle_ptr"])
         runs = yield from _runs(card, coded.length, (triangle.count_rows, triangle.fill_rows), *args)
     else:  # nothing tells clauses apart
-        runs = Runs(*_one_each(card, coded.length, flat.last - flat.first))
+        runs = _one_each(card, coded.length, flat.last - flat.first)
     lists = (a["triangle_dims"], a["triangle_sub"], a["triangle_bounds"], a["decided"])
     keys = yield from found_in(card, runs, triangle.test_bounds, flat.first, coded.rows, coded.width, *lists)
     return keys
@@ -252,5 +250,4 @@ _OF: dict[str, Callable[[Card, Resident, HeldIndex, Coded], Job[list[Any]]]] = {
 
 def candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
     """Keys of all that may match: what is decided does, predicates must tell of the others."""
-    keys = yield from _OF[index.flat.params.kind](card, resident, index, coded)
-    return keys
+    return _OF[index.flat.params.kind](card, resident, index, coded)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from gpumatch.arrays import is_device_array, library, simulated
+from gpumatch.arrays import finish, is_device_array, library, simulated, to_host
 from gpumatch.errors import DeviceError
 from gpumatch.kernels.cuda import target
 from gpumatch.predicates import Array
@@ -92,17 +92,12 @@ class Card:
             return _argument(self.xp.asarray(array))
         held = self.xp.empty(array.shape, array.dtype)
         held.set(array)  # not asarray, which would keep as much pinned memory on the host for good
-        self.synchronize()
+        finish()
         return _argument(held)
-
-    def synchronize(self) -> None:
-        """Wait for all that is under way on the current stream."""
-        if not simulated():
-            self.xp.cuda.get_current_stream().synchronize()
 
     def download(self, array: Any) -> Array:
         """A copy of an array of the device on the host."""
-        found: Array = np.array(array) if simulated() else array.get()
+        found: Array = to_host(array)
         return found
 
     def launch(self, kernel: target.Kernel, items: int, *args: Any, blocks: int | None = None) -> None:

@@ -21,8 +21,9 @@ def resolve_device(device: str) -> tuple[str, str]:
     if device == "auto":
         if simulated():
             return "cpu", "auto: numba only simulates CUDA in this process; device='cuda:0' asks for that"
-        missing = why_not().partition(";")[0]  # what to do about it is for those who asked for a device
-        return ("cpu", f"auto: {missing}") if missing else ("cuda:0", f"auto: found {count_devices()} CUDA device(s)")
+        devices = count_devices()
+        missing = _why_not(devices).partition(";")[0]  # what to do about it is for those who asked for a device
+        return ("cpu", f"auto: {missing}") if missing else ("cuda:0", f"auto: found {devices} CUDA device(s)")
     found = re.fullmatch(r"cuda(?::(\d+))?", device) if isinstance(device, str) else None
     if found is None:
         raise DeviceError(f"device is 'auto', 'cpu' or 'cuda:N', found {device!r}")
@@ -31,10 +32,10 @@ def resolve_device(device: str) -> tuple[str, str]:
         if number:
             raise DeviceError(f"numba simulates one CUDA device, 'cuda:0', found {device!r}")
         return "cuda:0", "as asked, simulated by numba"
-    missing = why_not()
-    if missing:
+    devices = count_devices()
+    missing = _why_not(devices)
+    if devices is None or missing:
         raise DeviceError(f"device {device!r} was asked for, but {missing}")
-    devices = count_devices() or 0
     if number >= devices:
         raise DeviceError(f"device {device!r} was asked for, but there are {devices} CUDA devices, from 'cuda:0'")
     return f"cuda:{number}", "as asked"
@@ -42,7 +43,10 @@ def resolve_device(device: str) -> tuple[str, str]:
 
 def why_not() -> str:
     """Why no CUDA device can be used here, and what to do about it; empty if one can."""
-    devices = count_devices()
+    return _why_not(count_devices())
+
+
+def _why_not(devices: int | None) -> str:
     if devices is None:
         return (
             "no NVIDIA driver is to be found here; install it where there is a GPU (a container must be started with "

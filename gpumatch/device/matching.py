@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpumatch.arrays import finish
 from gpumatch.device.candidates import candidates, kept
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Coded, Encoder
@@ -37,12 +38,12 @@ def match(card: Card, targets: Sequence[Target], batch: EventBatch, once: bool) 
     ``once``: rows are shared by many clauses.
     """
     with card.use():
-        card.synchronize()  # events on the device may still be under way
+        finish()  # events on the device may still be under way
         encoders = [Encoder(target.resident, batch) for target in targets]
         most = _at_once(card, targets, len(batch))
         parts = card.run(len(batch), most, lambda start, stop: _match_range(card, targets, encoders, start, stop, once))
         joined = _joined(card, parts)
-        card.synchronize()  # the parts are freed now, and the result may be used on any stream
+        finish()  # the parts are freed now, and the result may be used on any stream
         return joined
 
 

@@ -30,7 +30,7 @@ from gpumatch.kernels import bits
 warnings.filterwarnings("ignore", message=".*Grid size .* will likely result in GPU under-utilization")
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
-THREADS = 256  # per block, unless a kernel says otherwise
+THREADS = 256  # per block
 
 
 class _Shared:
@@ -133,12 +133,12 @@ class Kernel:
 KERNELS: dict[str, Kernel] = {}
 
 
-def kernel(signature: str, threads: int = THREADS) -> Callable[[Callable[..., None]], Kernel]:
-    """Make a function a kernel that runs in blocks of so many threads."""
+def kernel(signature: str) -> Callable[[Callable[..., None]], Kernel]:
+    """Make a function a kernel that takes arguments of these types."""
 
     def decorate(function: Callable[..., None]) -> Kernel:
         module = function.__module__.rpartition(".")[2]
-        made = Kernel(f"{module}.{function.__name__}", function, signature, threads)
+        made = Kernel(f"{module}.{function.__name__}", function, signature, THREADS)
         KERNELS[made.name] = made
         return made
 
