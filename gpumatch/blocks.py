@@ -10,7 +10,7 @@ import numpy as np
 from gpumatch.coded import Table
 from gpumatch.codes import Codebook, pointers, spans
 from gpumatch.keys import MAX, MIN
-from gpumatch.predicates import EMPTY, NULL, RANGE, Array, Attributes, Block, move_cuts
+from gpumatch.predicates import EMPTY, RANGE, Array, Attributes, Block, has_ranges, move_cuts, own_ranges, shared
 
 
 def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
@@ -73,7 +73,7 @@ def join_blocks(attributes: Attributes, blocks: Sequence[Block], keeps: Sequence
         own = int(part.clause_ptr[-1])
         program = np.where(part.clause_program >= 0, part.clause_program + programs, -1).astype(np.int32)
         clauses.append((part.clause_row + rows, part.clause_ptr[1:] + predicates, program))
-        shift = np.where(part.kind == RANGE, 0, ranges) * (part.kind != NULL)
+        shift = np.where(has_ranges(part.kind), ranges, 0)
         columns_of = (part.attribute, part.kind, part.lo + shift, part.hi + shift)
         columns.append(tuple(column[:own] for column in columns_of))
         leaves.append(tuple(column[own:] for column in columns_of))
@@ -87,7 +87,7 @@ def join_blocks(attributes: Attributes, blocks: Sequence[Block], keeps: Sequence
         items += len(item)
         leaf_base += len(part.attribute) - own
     attribute, kind, lo, hi = (np.concatenate(c) for c in zip(*columns, *leaves, strict=True))
-    return Block(
+    joined = Block(
         rows,
         np.concatenate([c[0] for c in clauses]).astype(np.int32),
         np.concatenate([np.zeros(1, np.int64), *(c[1] for c in clauses)]),
@@ -103,6 +103,7 @@ def join_blocks(attributes: Attributes, blocks: Sequence[Block], keeps: Sequence
         np.concatenate(program_item),
         list(pool),
     )
+    return joined if len(parts) == 1 else shared(joined)
 
 
 def _kept(block: Block, keep: Array | None) -> Block:
@@ -116,16 +117,13 @@ def _kept(block: Block, keep: Array | None) -> Block:
     used = np.unique(programs[programs >= 0])
     items = spans(block.program_ptr[used], np.diff(block.program_ptr)[used])
     item = block.program_item[items]
-    leaves = item[item >= 0].astype(np.int64)
-    item = item.copy()
-    item[item >= 0] = len(own) + np.arange(len(leaves))
-    at = np.concatenate([own, leaves])
-    kind, lo, hi = block.kind[at], block.lo[at].copy(), block.hi[at].copy()
-    sets = np.flatnonzero((kind != RANGE) & (kind != NULL))
-    lengths = hi[sets] - lo[sets]
-    held = spans(lo[sets], lengths)
-    hi[sets] = np.cumsum(lengths)
-    lo[sets] = hi[sets] - lengths
+    leaf = item >= 0
+    needed = np.zeros(len(block.attribute), np.bool_)
+    needed[item[leaf]] = True
+    item[leaf] = (len(own) + np.cumsum(needed) - 1)[item[leaf]]
+    at = np.concatenate([own, np.flatnonzero(needed)])
+    kind = block.kind[at]
+    held, lo, hi = own_ranges(kind, block.lo[at], block.hi[at], len(block.range_lo))
     number = np.cumsum(keep) - 1
     return Block(
         int(np.count_nonzero(keep)),

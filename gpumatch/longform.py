@@ -16,11 +16,12 @@ from gpumatch.arrow_in import is_list
 from gpumatch.errors import GpumatchError, IdError, SchemaError, nearest
 from gpumatch.expr import Expr, Op, Predicate, constant
 from gpumatch.expr.constants import quoted
+from gpumatch.expr.normal import Splitting
 from gpumatch.expr.tokens import divide
 from gpumatch.expr.values import as_constant, is_missing
 from gpumatch.predicates import Array, Attributes, Block, BlockBuilder
 from gpumatch.schema import AttributeType, Schema
-from gpumatch.subscriptions import add_group, float_keys, group_expressions, point_ranges
+from gpumatch.subscriptions import GroupAdder, float_keys, group_built, point_ranges
 
 _OPS = {
     **{op: (op, False) for op in ("=", "<", "<=", ">", ">=", "between", "in", "like")},
@@ -38,7 +39,9 @@ LONG_FORM = ("id", "attribute", "op", "value", "values")  # the columns of a tab
 _FAST = ("=", "<", "<=", ">", ">=", "between")
 
 
-def predicate_block(attributes: Attributes, table: Any) -> tuple[Any, Any, Block, dict[int, GpumatchError]]:
+def predicate_block(
+    attributes: Attributes, table: Any, splitting: Splitting
+) -> tuple[Any, Any, Block, dict[int, GpumatchError]]:
     """Ids in the order of first appearance, texts of those that are no mere ranges, block, and errors by number."""
     lacking = sorted({"id", "attribute", "op"} - set(table.column_names))
     if not {"value", "values"} & set(table.column_names):
@@ -57,11 +60,9 @@ def predicate_block(attributes: Attributes, table: Any) -> tuple[Any, Any, Block
     errors: dict[int, GpumatchError] = {}
     _add_fast(builder, rows, owner, ~slow[owner], len(attributes))
     expressions = _slow_expressions(attributes, rows, owner, slow[owner], errors)
-    groups, _ = group_expressions(list(expressions.values()))
-    numbers = list(expressions)
-    for group in groups:
-        group.rows = [numbers[row] for row in group.rows]
-        add_group(builder, attributes, group, errors)
+    adder = GroupAdder(builder, attributes, splitting)
+    for group in group_built(expressions.items()):
+        adder.add(group, errors)
     texts = None
     if expressions:
         written = {number: str(expr) for number, expr in expressions.items()}

@@ -6,26 +6,22 @@ whether the cut lies below or above it; such keys do not sort until the pool is 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpumatch.keys import MAX, MIN, Cut, Set
+from gpumatch.programs import Literals, Programs, Row, share
 from gpumatch.schema import Kind, Schema
 
 Array: TypeAlias = NDArray[Any]
 
 RANGE, SET, ANY, NONE, NULL = 0, 1, 2, 3, 4  # as in kernels.predicates, which is not imported to stay light
-OPERATORS = {"not": 0, "and": 1, "or": 2, "xor": 3, "xnor": 4, True: 5, False: 6}
-_OP_BASE = 8
-
-
-def op_item(kind: str | bool, arity: int) -> int:
-    """The number that stands for an operator in a program."""
-    return -(1 + OPERATORS[kind] + _OP_BASE * arity)
+EMPTY = (0, -1)  # a RANGE that holds no key, whatever the type
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +76,15 @@ class Block:
 
 
 @dataclass(slots=True)
-class Literals:
-    """One predicate for each of some rows. ``lo > hi`` in a RANGE is a predicate that nothing satisfies."""
+class _Singles:
+    """Clauses, and ranges of sets, that were added one by one: they grow in place, and become arrays once."""
 
-    attribute: int
-    kind: Array
-    lo: Array
-    hi: Array
-
-    def take(self, at: Array) -> Literals:
-        return Literals(self.attribute, self.kind[at], self.lo[at], self.hi[at])
+    rows: array[int] = field(default_factory=lambda: array("i"))
+    programs: array[int] = field(default_factory=lambda: array("i"))
+    counts: array[int] = field(default_factory=lambda: array("q"))
+    predicates: array[int] = field(default_factory=lambda: array("q"))  # one after another
+    ranges: array[int] = field(default_factory=lambda: array("q"))  # attribute, lo, hi of one after another
+    sets: dict[tuple[int, int, Set], Row] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -98,11 +93,12 @@ class BlockBuilder:
 
     schema: Schema
     pool: dict[bytes, int] = field(default_factory=dict)
+    programs: Programs = field(default_factory=Programs)
     _clauses: list[tuple[Array, Array, list[Literals]]] = field(default_factory=list)
-    _flat: list[tuple[Array, Array, Array, Array, Array]] = field(default_factory=list)
+    _flat: list[tuple[Array, Array, Array, Array, Array, Array, Array]] = field(default_factory=list)
     _ranges: list[tuple[Array, Array, Array]] = field(default_factory=list)  # attribute, lo, hi
     _range_count: int = 0
-    _programs: list[list[int | Literals]] = field(default_factory=list)
+    _singles: _Singles = field(default_factory=_Singles)
 
     def key(self, cut: Cut) -> int:
         """The key of a cut; strings are put into the pool."""
@@ -119,44 +115,71 @@ class BlockBuilder:
 
     def literals(self, attribute: int, sets: Sequence[Set], list_kind: int | None = None) -> Literals:
         """A predicate per set; those of one range need no ranges of their own, except on list attributes."""
-        kind, lo, hi = [], [], []
-        lows: list[int] = []
-        highs: list[int] = []
-        for values in sets:
-            if list_kind is None and len(values) <= 2:
-                kind.append(RANGE)
-                first, last = self.range_of(values) if values else EMPTY
-            else:
-                kind.append(SET if list_kind is None else list_kind)
-                first = self._range_count + len(lows)
-                for at in range(0, len(values), 2):
-                    low, high = self.range_of(values[at : at + 2])
-                    lows.append(low)
-                    highs.append(high)
-                last = self._range_count + len(lows)
-            lo.append(first)
-            hi.append(last)
-        self._add_ranges(attribute, np.array(lows, np.int64), np.array(highs, np.int64))
-        return Literals(attribute, np.array(kind, np.uint8), np.array(lo, np.int64), np.array(hi, np.int64))
+        found = [self.predicate(attribute, values, list_kind) for values in sets]
+        kind = np.array([row[1] for row in found], np.uint8)
+        lo, hi = (np.array([row[at] for row in found], np.int64) for at in (2, 3))
+        return Literals(attribute, kind, lo, hi)
+
+    def predicate(self, attribute: int, values: Set, list_kind: int | None = None) -> Row:
+        """The predicate of one set, as those of ``literals``. Equal sets have the same ranges."""
+        if list_kind is None and len(values) <= 2:
+            return (attribute, RANGE, *(self.range_of(values) if values else EMPTY))
+        kind = SET if list_kind is None else list_kind
+        known, ranges = self._singles.sets, self._singles.ranges
+        found = known.get((attribute, kind, values))
+        if found is None:
+            first = self._range_count + len(ranges) // 3
+            for at in range(0, len(values), 2):
+                ranges.extend((attribute, *self.range_of(values[at : at + 2])))
+            found = known[attribute, kind, values] = (attribute, kind, first, first + (len(values) + 1) // 2)
+        return found
 
     def range_literals(self, attribute: int, lo: Array, hi: Array) -> Literals:
         """A SET per row of the ranges ``lo[row, i]..hi[row, i]``, which ascend; those that are empty do no harm."""
         rows, width = lo.shape
+        self._close_ranges()
         first = self._range_count + width * np.arange(rows)
-        self._add_ranges(attribute, lo.ravel(), hi.ravel())
+        self._ranges.append((np.full(lo.size, attribute, np.int32), lo.ravel(), hi.ravel()))
+        self._range_count += lo.size
         return Literals(attribute, np.full(rows, SET, np.uint8), first, first + width)
 
-    def _add_ranges(self, attribute: int, lo: Array, hi: Array) -> None:
-        self._ranges.append((np.full(len(lo), attribute, np.int32), lo, hi))
-        self._range_count += len(lo)
+    def _close_ranges(self) -> None:
+        """Give the ranges that were added one by one their place before those that follow."""
+        ranges = self._singles.ranges
+        if ranges:
+            attribute, lo, hi = np.array(ranges, np.int64).reshape(-1, 3).T
+            self._ranges.append((attribute.astype(np.int32), lo, hi))
+            self._range_count += len(lo)
+            self._singles.ranges = array("q")
 
     def constant(self, attribute: int, kind: int, count: int) -> Literals:
         """The same predicate for so many rows: NULL, or the RANGE of all values."""
-        lo, hi = (0, 0) if kind == NULL else (MIN, MIN if self._is_string(attribute) else MAX)
+        _, _, lo, hi = self.constant_predicate(attribute, kind)
         return Literals(attribute, np.full(count, kind, np.uint8), np.full(count, lo), np.full(count, hi))
+
+    def constant_predicate(self, attribute: int, kind: int) -> Row:
+        """NULL, or the RANGE of all values."""
+        if kind == NULL:
+            return attribute, kind, 0, 0
+        return attribute, kind, MIN, MIN if self._is_string(attribute) else MAX
 
     def _is_string(self, attribute: int) -> bool:
         return attribute < len(self.schema) and self.schema.types[attribute].kind == "string"
+
+    def add_clause(self, row: int, predicates: Sequence[Row], program: int = -1) -> None:
+        """A clause, unless it has a predicate that nothing satisfies."""
+        for attribute, kind, lo, hi in predicates:
+            if kind == RANGE:
+                if lo > hi and ((lo, hi) == EMPTY or not self._is_string(attribute)):
+                    return
+            elif kind in (SET, ANY) and lo >= hi:
+                return
+        singles = self._singles
+        singles.rows.append(row)
+        singles.programs.append(program)
+        singles.counts.append(len(predicates))
+        for predicate in predicates:
+            singles.predicates.extend(predicate)
 
     def add_clauses(self, rows: Array, literals: list[Literals], programs: Array | None = None) -> None:
         """A clause per row; rows with a predicate that nothing satisfies get none."""
@@ -171,70 +194,100 @@ class BlockBuilder:
             programs = np.full(len(rows), -1, np.int32) if programs is None else programs
             self._clauses.append((rows, programs, literals))
 
-    def add_flat(self, row: Array, counts: Array, attribute: Array, lo: Array, hi: Array) -> None:
+    def add_flat(
+        self, row: Array, counts: Array, attribute: Array, lo: Array, hi: Array, programs: Array | None = None
+    ) -> None:
         """Clauses of RANGE predicates only, given predicate by predicate: ``counts[c]`` belong to clause ``c``."""
-        self._flat.append((row, counts, attribute, lo, hi))
-
-    def add_program(self, items: list[int | Literals]) -> int:
-        """A program of operators and of predicates of one row each; returns its number."""
-        self._programs.append(items)
-        return len(self._programs) - 1
+        programs = np.full(len(row), -1, np.int32) if programs is None else programs
+        self._flat.append((row, programs, counts, attribute, np.zeros(len(attribute), np.uint8), lo, hi))
 
     def build(self, length: int) -> Block:
-        rows, programs, counts, attribute, kind, lo, hi = [], [], [], [], [], [], []
-        for row, program, literals in self._clauses:
-            shape = (len(row), len(literals))
-            rows.append(row)
-            programs.append(program)
-            counts.append(np.full(*shape))
-            attribute.append(np.tile(np.array([one.attribute for one in literals], np.int32), len(row)))
-            kind.append(_rows_first([one.kind for one in literals]))
-            lo.append(_rows_first([one.lo for one in literals]))
-            hi.append(_rows_first([one.hi for one in literals]))
-        for row, count, attributes, low, high in self._flat:
-            rows.append(row)
-            programs.append(np.full(len(row), -1, np.int32))
-            counts.append(count)
-            attribute.append(attributes)
-            kind.append(np.zeros(len(attributes), np.uint8))
-            lo.append(low)
-            hi.append(high)
+        """The block of all that was added."""
+        self._close_ranges()
+        clauses = [*map(_flattened, self._clauses), *self._flat, self._single_clauses()]
+        rows, programs, counts, attribute, kind, lo, hi = (list(parts) for parts in zip(*clauses, strict=True))
         clause_ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(_join(counts, np.int64))])
-        program_ptr, program_item, leaves = self._program_arrays(int(clause_ptr[-1]))
-        attribute += [np.full(1, leaf.attribute, np.int32) for leaf in leaves]
-        return Block(
+        lengths, item, leaves = self.programs.arrays()
+        block = Block(
             length,
             _join(rows, np.int32),
             clause_ptr,
             _join(programs, np.int32),
-            _join(attribute, np.int32),
-            _join(kind + [leaf.kind for leaf in leaves], np.uint8),
-            _join(lo + [leaf.lo for leaf in leaves], np.int64),
-            _join(hi + [leaf.hi for leaf in leaves], np.int64),
+            _join([*attribute, leaves[0]], np.int32),
+            _join([*kind, leaves[1]], np.uint8),
+            _join([*lo, leaves[2]], np.int64),
+            _join([*hi, leaves[3]], np.int64),
             _join([ranges[0] for ranges in self._ranges], np.int32),
             _join([ranges[1] for ranges in self._ranges], np.int64),
             _join([ranges[2] for ranges in self._ranges], np.int64),
-            program_ptr,
-            program_item,
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)]),
+            np.where(item >= 0, item + clause_ptr[-1], item).astype(np.int32),
             list(self.pool),
         )
+        return shared(block)
 
-    def _program_arrays(self, first: int) -> tuple[Array, Array, list[Literals]]:
-        """Programs point to predicates that follow those of the clauses."""
-        ends, numbers = [0], []
-        leaves: list[Literals] = []
-        for items in self._programs:
-            for item in items:
-                if isinstance(item, Literals):
-                    numbers.append(first + len(leaves))
-                    leaves.append(item)
-                else:
-                    numbers.append(item)
-            ends.append(len(numbers))
-        return np.array(ends, np.int64), np.array(numbers, np.int32), leaves
+    def _single_clauses(self) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
+        singles = self._singles
+        attribute, kind, lo, hi = np.array(singles.predicates, np.int64).reshape(-1, 4).T
+        rows, programs = np.array(singles.rows, np.int32), np.array(singles.programs, np.int32)
+        return rows, programs, np.array(singles.counts, np.int64), attribute, kind, lo, hi
 
 
-EMPTY = (0, -1)  # a RANGE that holds no key, whatever the type
+def _flattened(
+    clauses: tuple[Array, Array, list[Literals]],
+) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
+    """Clauses of several columns predicate by predicate."""
+    rows, programs, literals = clauses
+    attribute = np.tile(np.array([one.attribute for one in literals], np.int32), len(rows))
+    kind, lo, hi = (
+        np.stack(columns, axis=1).ravel() if columns else np.zeros(0, np.int64)
+        for columns in ([one.kind for one in literals], [one.lo for one in literals], [one.hi for one in literals])
+    )
+    return rows, programs, np.full(len(rows), len(literals)), attribute, kind, lo, hi
+
+
+def shared(block: Block) -> Block:
+    """The block with one predicate for those of its programs that are equal, and without sets that nobody has."""
+    own = int(block.clause_ptr[-1])
+    columns = (block.attribute, block.kind, block.lo, block.hi)
+    if len(block.attribute) == own:
+        return block
+    leaves = (block.attribute[own:], block.kind[own:], block.lo[own:], block.hi[own:])
+    ranges = (block.range_attribute, block.range_lo, block.range_hi)
+    item = np.where(block.program_item >= 0, block.program_item - own, block.program_item)
+    item, leaves = share(item, leaves, has_ranges(leaves[1]), ranges)
+    attribute, kind, lo, hi = (
+        np.concatenate([column[:own], leaf]) for column, leaf in zip(columns, leaves, strict=True)
+    )
+    held, lo, hi = own_ranges(kind, lo, hi, len(block.range_lo))
+    return replace(
+        block,
+        attribute=attribute,
+        kind=kind,
+        lo=lo,
+        hi=hi,
+        range_attribute=ranges[0][held],
+        range_lo=ranges[1][held],
+        range_hi=ranges[2][held],
+        program_item=np.where(item >= 0, item + own, item).astype(np.int32),
+    )
+
+
+def has_ranges(kind: Array) -> Array:
+    """Which predicates have their ranges in the arrays of ranges."""
+    marks: Array = (kind != RANGE) & (kind != NULL)
+    return marks
+
+
+def own_ranges(kind: Array, lo: Array, hi: Array, count: int) -> tuple[Array, Array, Array]:
+    """Which of so many ranges predicates have, and ``lo`` and ``hi`` when there are no others."""
+    sets = np.flatnonzero(has_ranges(kind))
+    opened = np.bincount(lo[sets], minlength=count + 1) - np.bincount(hi[sets], minlength=count + 1)
+    used = np.cumsum(opened)[:count] > 0
+    place = np.concatenate([np.zeros(1, np.int64), np.cumsum(used, dtype=np.int64)])
+    lo, hi = lo.copy(), hi.copy()
+    lo[sets], hi[sets] = place[lo[sets]], place[hi[sets]]
+    return np.flatnonzero(used), lo, hi
 
 
 def never(kind: Array, lo: Array, hi: Array, is_string: bool) -> Array:
@@ -251,10 +304,6 @@ def move_cuts(cuts: Array, numbers: Array) -> Array:
     at = np.flatnonzero(cuts != MIN)
     moved[at] = 2 * numbers[cuts[at] >> 1] + (cuts[at] & 1)
     return moved
-
-
-def _rows_first(columns: list[Array]) -> Array:
-    return np.stack(columns, axis=1).ravel() if columns else np.zeros(0, np.int64)
 
 
 def _join(parts: list[Array], dtype: Any) -> Array:

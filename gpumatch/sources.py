@@ -12,10 +12,15 @@ import pyarrow as pa
 
 from gpumatch.errors import GpumatchError, IdError, ParseError, SchemaError
 from gpumatch.expr import Expr
+from gpumatch.expr.normal import Splitting
 from gpumatch.keys import MAX, MIN
 from gpumatch.longform import LONG_FORM
 from gpumatch.predicates import Attributes, Block, BlockBuilder
-from gpumatch.subscriptions import add_group, group_expressions
+from gpumatch.subscriptions import GroupAdder, group_expressions
+
+_SPLITTING = {"atree": Splitting.NEVER}  # the other indexes are made for conjunctions
+_AUTO_SPLITTING = Splitting.PRODUCTS
+_AT_ONCE = 1 << 17  # expressions that are grouped by shape at once: where all differ, shapes take much memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +91,21 @@ def id_problem(name: Any, first: Any) -> str:
     return ""
 
 
-def expression_block(attributes: Attributes, sources: Sequence[str | Expr]) -> tuple[Block, dict[int, GpumatchError]]:
+def splitting_for(kind: str | None) -> Splitting:
+    """How far expressions are split for an index of a kind, or for any (None)."""
+    return _AUTO_SPLITTING if kind is None else _SPLITTING.get(kind, Splitting.PRODUCTS)
+
+
+def expression_block(
+    attributes: Attributes, sources: Sequence[str | Expr], splitting: Splitting
+) -> tuple[Block, dict[int, GpumatchError]]:
     """The block of expressions, and the error of each that is none. Rows in error have no clause."""
-    groups, errors = group_expressions(sources)
     builder = BlockBuilder(attributes.schema)
-    for group in groups:
-        add_group(builder, attributes, group, errors)
+    adder = GroupAdder(builder, attributes, splitting)
+    errors: dict[int, GpumatchError] = {}
+    for start in range(0, len(sources), _AT_ONCE):
+        for group in group_expressions(sources, range(start, min(start + _AT_ONCE, len(sources))), errors):
+            adder.add(group, errors)
     return builder.build(len(sources)), dict(sorted(errors.items()))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -11,22 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpumatch.binding import RowBinder, bound_set, distinct_constant, formula_set, numbers_in
 from gpumatch.errors import GpumatchError
-from gpumatch.expr import Expr, Op, Predicate, Shape, Slot, coerce, constant, parse_many
-from gpumatch.expr.normal import Elements, Formula, Presence, Residual, Values, normal_form
+from gpumatch.expr import Expr, Op, Predicate, Slot, coerce, constant, parse_many
+from gpumatch.expr.normal import Elements, Formula, Presence, Splitting, Step, Values, normal_form
 from gpumatch.expr.typing_rules import operands
-from gpumatch.keys import INF_KEY, MAX, MIN, Set, around, combine, complement, predicate_set
-from gpumatch.predicates import ANY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, Literals, op_item
+from gpumatch.keys import INF_KEY, MAX, MIN, Set, around
+from gpumatch.predicates import ANY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder
+from gpumatch.programs import Literals, op_item
 from gpumatch.schema import AttributeType
 
 _MANY = 16  # rows from which binding whole columns pays
 _INTEGER_TOO_LONG = r"^[+-]?[0-9]{16,}$"  # may lie between two floats
-_WANTED: dict[str, Callable[[int, int], bool]] = {
-    "and": lambda count, sets: count == sets,
-    "or": lambda count, sets: count > 0,
-    "xor": lambda count, sets: count % 2 == 1,
-}
-_NEGATED = {"not": "and", "xnor": "xor"}  # a connective that is the complement of another
 
 
 @dataclass(slots=True)
@@ -39,19 +35,25 @@ class Group:
     raw: bool
 
 
-def group_expressions(sources: Sequence[str | Expr]) -> tuple[list[Group], dict[int, GpumatchError]]:
-    """Groups of one shape, and the error of each text that is no expression."""
-    texts = [at for at, source in enumerate(sources) if not isinstance(source, Expr)]
-    shapes, errors = parse_many([sources[at] for at in texts])  # type: ignore[misc]
-    if len(texts) < len(sources):
-        shapes = [Shape(shape.template, [texts[row] for row in shape.rows], shape.constants) for shape in shapes]
-        errors = {texts[row]: error for row, error in errors.items()}
-    groups = [Group(shape.template, shape.rows, shape.constants, True) for shape in shapes]
-    groups += _group_built([(at, source) for at, source in enumerate(sources) if isinstance(source, Expr)])
-    return groups, dict(errors)
+def group_expressions(
+    sources: Sequence[str | Expr], rows: Iterable[int], errors: dict[int, GpumatchError]
+) -> list[Group]:
+    """Groups of one shape; the error of each text that is no expression goes to ``errors``."""
+    texts: list[int] = []
+    built: list[tuple[int, Expr]] = []
+    for row in rows:
+        source = sources[row]
+        if isinstance(source, Expr):
+            built.append((row, source))
+        else:
+            texts.append(row)
+    shapes, wrong = parse_many([sources[row] for row in texts])  # type: ignore[misc]
+    errors.update((texts[at], error) for at, error in wrong.items())
+    groups = [Group(shape.template, [texts[at] for at in shape.rows], shape.constants, True) for shape in shapes]
+    return groups + group_built(built)
 
 
-def _group_built(expressions: Iterable[tuple[int, Expr]]) -> list[Group]:
+def group_built(expressions: Iterable[tuple[int, Expr]]) -> list[Group]:
     """Groups of expressions that were built, not written: the same idea on finished values."""
     found: dict[tuple[Any, ...], tuple[Expr, list[int], list[list[Any]]]] = {}
     for row, expr in expressions:
@@ -80,25 +82,36 @@ def _template(expr: Expr) -> Expr:
     return Expr(tuple(items))
 
 
-def add_group(builder: BlockBuilder, attributes: Attributes, group: Group, errors: dict[int, GpumatchError]) -> None:
-    """Add the group's subscriptions to the block. Rows whose constants do not suit go to ``errors`` instead."""
-    try:
-        form = normal_form(group.template, lambda name: attributes.schema[name].multi)
-        for predicate in group.template.predicates():
-            operands(predicate, attributes.schema[predicate.attribute])
-    except GpumatchError as error:
-        errors.update((row, error) for row in group.rows)
-        return
-    binding = _Binding(builder, attributes, group)
-    binding.check(errors)
-    for clause in form.clauses:
-        programs = binding.programs(form.residuals) if form.residuals else None
-        literals = [one for literal in clause for one in binding.literals(literal)]
-        builder.add_clauses(binding.rows, literals, programs)
+class GroupAdder:
+    """Adds groups of expressions to a block. What it knows of constants serves all groups."""
+
+    def __init__(self, builder: BlockBuilder, attributes: Attributes, splitting: Splitting) -> None:
+        self._builder, self._attributes, self._splitting = builder, attributes, splitting
+        self._rows = RowBinder(builder, attributes)
+
+    def add(self, group: Group, errors: dict[int, GpumatchError]) -> None:
+        """Add the group's subscriptions. Rows whose constants do not suit go to ``errors`` instead."""
+        schema = self._attributes.schema
+        try:
+            form = normal_form(group.template, lambda name: schema[name].multi, self._splitting)
+            for predicate in group.template.predicates():
+                operands(predicate, schema[predicate.attribute])
+        except GpumatchError as error:
+            errors.update((row, error) for row in group.rows)
+            return
+        if len(group.rows) < _MANY:
+            self._rows.add(group.template, group.rows, group.constants, group.raw, form, errors)
+            return
+        binding = _Binding(self._builder, self._attributes, group)
+        binding.check(errors)
+        programs = binding.programs(form.program) if form.program else None
+        for clause in form.clauses:
+            literals = [one for literal in clause for one in binding.literals(literal)]
+            self._builder.add_clauses(binding.rows, literals, programs)
 
 
 class _Binding:
-    """A group's constants as ranges and sets of keys, row by row or, where all are plain ranges, as arrays."""
+    """A group's constants as ranges and sets of keys, as arrays where all are plain, else row by row."""
 
     def __init__(self, builder: BlockBuilder, attributes: Attributes, group: Group) -> None:
         self.builder, self.attributes = builder, attributes
@@ -107,7 +120,6 @@ class _Binding:
         self.rows: Array = np.array(group.rows, np.int32)
         self._sets: dict[int, list[Set]] = {}
         self._ranges: dict[int, tuple[Array, Array] | None] = {}
-        self._programs: Array | None = None
 
     def check(self, errors: dict[int, GpumatchError]) -> None:
         """Bind every predicate; rows with a constant of the wrong type are dropped and reported."""
@@ -133,7 +145,7 @@ class _Binding:
         """First and last keys as arrays, for what large sets mostly hold: exact numbers, and equal strings."""
         type = self._type(predicate)
         slots = [value for value in predicate.values if isinstance(value, Slot)]
-        if type.multi or predicate.op in ("in", "like") or len(slots) < len(predicate.values) or len(self.rows) < _MANY:
+        if type.multi or predicate.op in ("in", "like") or len(slots) < len(predicate.values):
             return None
         if type.kind == "string":
             plain = predicate.op == "=" and slots[0].kind == "literal"
@@ -175,28 +187,18 @@ class _Binding:
         """The set of each row in the predicate's positive form; equal constants are bound once."""
         known: dict[tuple[Any, ...], Set | GpumatchError] = {}
         sets: list[Set] = []
-        fixed = [None if isinstance(value, Slot) else (value,) for value in predicate.values]
         columns = [self.columns[value.index] for value in predicate.values if isinstance(value, Slot)]
-        kinds = [value.kind for value in predicate.values if isinstance(value, Slot)]
         rows = zip(*columns, strict=True) if columns else [()] * len(self.rows)
         for at, given in enumerate(rows):
-            key = tuple(map(_distinct, given))
+            key = tuple(map(distinct_constant, given))
             found = known.get(key)
             if found is None:
-                values = iter([constant(v, k) if self.raw else v for v, k in zip(given, kinds, strict=True)])
-                found = known[key] = self._set_of(predicate, [next(values) if f is None else f[0] for f in fixed])
+                found = known[key] = bound_set(predicate, self._type(predicate), given, self.raw)
             if isinstance(found, GpumatchError):
                 bad.setdefault(at, found)
                 found = ()
             sets.append(found)
         return sets
-
-    def _set_of(self, predicate: Predicate, constants: list[Any]) -> Set | GpumatchError:
-        type = self._type(predicate)
-        try:
-            return predicate_set(predicate.op, [coerce(v, type, predicate.attribute) for v in constants], type)
-        except GpumatchError as error:
-            return error
 
     def literals(self, literal: Values | Elements | Presence) -> list[Literals]:
         at = self.attributes.schema.index(literal.attribute)
@@ -217,7 +219,10 @@ class _Binding:
         several = self._several_ranges(at, formula)
         if several is not None:
             return self.builder.range_literals(at, *several)
-        sets = [self._formula_set(formula, row, at) for row in range(len(self.rows))]
+        kind = self.attributes.schema.types[at].kind
+        numbers = list(numbers_in(formula))
+        rows = zip(*[self._row_sets(number) for number in numbers], strict=True)
+        sets = [formula_set(formula, dict(zip(numbers, row, strict=True)), kind) for row in rows]
         return self.builder.literals(at, sets)
 
     def _plain_range(self, at: int, formula: Formula) -> tuple[Array, Array] | None:
@@ -264,7 +269,7 @@ class _Binding:
         """The points of ``IN`` as ranges, sorted in every row: arrays of two dimensions."""
         type = self._type(item)
         slots = [value for value in item.values if isinstance(value, Slot)]
-        if type.multi or not slots or len(slots) < len(item.values) or len(self.rows) < _MANY:
+        if type.multi or not slots or len(slots) < len(item.values):
             return None
         if type.kind == "string":
             if any(slot.kind != "literal" for slot in slots):
@@ -295,51 +300,21 @@ class _Binding:
             self._sets[number] = self._bind_sets(item, {})
         return self._sets[number]
 
-    def _formula_set(self, formula: Formula, row: int, at: int) -> Set:
-        if isinstance(formula, int):
-            return self._row_sets(formula)[row]
-        kind, parts = formula
-        sets = [self._formula_set(part, row, at) for part in parts]
-        wanted = _WANTED[_NEGATED.get(kind, kind)]
-        joined = combine(sets, lambda count: wanted(count, len(sets)))
-        return complement(joined, self.attributes.schema.types[at].kind) if kind in _NEGATED else joined
+    def programs(self, steps: Sequence[Step]) -> Array:
+        """The number of each row's program."""
+        return self.builder.programs.add_pattern([self._step(step) for step in steps], len(self.rows))
 
-    def programs(self, residuals: Sequence[Residual]) -> Array:
-        """The number of each row's program: all residuals joined by AND."""
-        if self._programs is None:
-            numbers = [self._program(residuals, row) for row in range(len(self.rows))]
-            self._programs = np.array(numbers, np.int32)
-        return self._programs
-
-    def _program(self, residuals: Sequence[Residual], row: int) -> int:
-        items: list[int | Literals] = []
-        for residual in residuals:
-            for at in range(residual.start, residual.stop):
-                items += self._program_items(at, row)
-            if residual.negated:
-                items.append(op_item("not", 1))
-        if len(residuals) > 1:
-            items.append(op_item("and", len(residuals)))
-        return self.builder.add_program(items)
-
-    def _program_items(self, at: int, row: int) -> list[int | Literals]:
-        item = self.program[at]
-        if isinstance(item, Op):
-            return [op_item(item.kind, item.arity)]
-        if not isinstance(item, Predicate):
-            return [op_item(item, 0)]
-        attribute = self.attributes.schema.index(item.attribute)
-        if item.op == "null":
-            leaf = self.builder.constant(int(self.attributes.presence[attribute]), NULL, 1)
-        else:
-            list_kind = ANY if self.attributes.multi[attribute] else None
-            leaf = self.builder.literals(attribute, [self._row_sets(at)[row]], list_kind)
-        return [leaf, op_item("not", 1)] if item.negated else [leaf]
-
-
-def _distinct(value: Any) -> Any:
-    """Python holds 1, 1.0 and True for equal keys of a dict; they are different constants."""
-    return value if isinstance(value, str) else (type(value), value)
+    def _step(self, step: Step) -> int | Literals:
+        if isinstance(step, Op):
+            return op_item(step.kind, step.arity)
+        if isinstance(step, bool):
+            return op_item(step, 0)
+        at = self.attributes.schema.index(step.attribute)
+        if isinstance(step, Presence):
+            return self.builder.constant(int(self.attributes.presence[at]), NULL, len(self.rows))
+        if isinstance(step, Elements):
+            return self.builder.literals(at, self._row_sets(step.predicate), ANY)
+        return self._values(at, step.formula)
 
 
 def number_keys(column: Sequence[Any], type: AttributeType) -> Array | None:

@@ -1,22 +1,31 @@
-"""Normal form: an expression as a few conjunctions, each with what could not be split left as a program.
+"""Normal form: an expression as a few conjunctions, and a program of what was not split into them.
 
-Only what makes an expression *true* is kept, so unknown needs no place: a literal is true of some values of one
-attribute and never of a missing one. Splitting stops where it would multiply the expression.
+Only what makes an expression *true* is kept, so unknown needs no place in a clause: a literal is true of some values of
+one attribute and never of a missing one. A program is what is left as it was written, in three-valued logic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import chain
 from typing import TypeAlias
 
 from gpumatch.expr.tree import Connective, Expr, Op, Predicate
 
-_LITERALS, _PER_ITEM = 64, 4  # so much may an expression grow by being split into clauses
+_LITERALS, _PER_ITEM = 64, 4  # so much may an expression grow by being multiplied out
 _FOLDED = 100  # levels of connectives that a formula may have: it is evaluated by recursion
 # A set of values of one attribute: the number of a predicate, or sets joined by a connective.
 Formula: TypeAlias = "int | tuple[str, tuple[Formula, ...]]"
+
+
+class Splitting(Enum):
+    """How far expressions are split into clauses. In all of them conditions on one attribute make one set of values."""
+
+    PRODUCTS = "products"  # what is no conjunction is multiplied out where that stays small, else it is a program
+    BRANCHES = "branches"  # an OR of conjunctions is split into these, nothing is multiplied out
+    NEVER = "never"  # one clause, of the conditions that the outermost AND joins; all else is a program
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,142 +56,109 @@ class Presence:
 
 Literal: TypeAlias = "Values | Elements | Presence"
 Clause: TypeAlias = "tuple[Literal, ...]"
-
-
-@dataclass(frozen=True, slots=True)
-class Residual:
-    """A part of the program, ``program[start:stop]``, that must be true, or false if negated."""
-
-    start: int
-    stop: int
-    negated: bool
+Step: TypeAlias = "Literal | Op | bool"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
+    """True where one of the clauses is and so is the program, if there is one.
+
+    The program is in postfix order, and its literals are not negated: NOT follows them.
+    """
+
+    clauses: tuple[Clause, ...]
+    program: tuple[Step, ...] = ()
+
+
+@dataclass(slots=True)
+class _Node:
+    """A part of the expression: a literal, TRUE or FALSE, or a connective with its operands."""
+
+    item: Step
+    children: Sequence[_Node] = ()
+    true: _Part | None = None  # what makes it true, and false, where products are made of it
+    false: _Part | None = None
+
+
+_Residual: TypeAlias = "tuple[_Node, bool]"  # must be true, or false
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
     """True where one of the clauses is and all residuals are."""
 
     clauses: tuple[Clause, ...]
-    residuals: tuple[Residual, ...] = ()
+    residuals: tuple[_Residual, ...] = ()
 
     def size(self) -> int:
         return sum(max(1, len(clause)) for clause in self.clauses)
 
 
-@dataclass(slots=True)
-class _Node:
-    """A finished part of the program: what makes it true, what makes it false."""
-
-    start: int
-    stop: int
-    true: Form
-    false: Form
-    values: Values | None = field(default=None)
-
-
-def normal_form(expr: Expr, is_multi: Callable[[str], bool]) -> Form:
+def normal_form(expr: Expr, is_multi: Callable[[str], bool], splitting: Splitting = Splitting.PRODUCTS) -> Form:
     """The expression's clauses; those that contradict themselves are left out."""
-    splitter = _Splitter(len(expr.program), is_multi)
+    nodes = _nodes(expr, is_multi)
+    root = nodes[-1]
+    if splitting is Splitting.PRODUCTS:
+        part = _Splitter(len(expr.program)).split(nodes)
+    else:
+        branches = _branches(root) if splitting is Splitting.BRANCHES else None
+        part = _conjuncts(root, True) if branches is None else branches
+    merged = [clause for clause in map(_merge, part.clauses) if clause is not None]
+    return Form(tuple(merged), _program(part.residuals) if merged else ())
+
+
+# The expression as nodes
+
+
+def _nodes(expr: Expr, is_multi: Callable[[str], bool]) -> list[_Node]:
+    """Nodes in postfix order, the last one being the whole; what is one set of values is one literal."""
     stack: list[_Node] = []
+    found: list[_Node] = []
     for at, item in enumerate(expr.program):
         if isinstance(item, Op):
             children = stack[len(stack) - item.arity :]
             del stack[len(stack) - item.arity :]
-            stack.append(splitter.join(item.kind, children, at + 1))
-        elif isinstance(item, Predicate):
-            stack.append(splitter.leaf(item, at))
+            node = _join(item, children)
         else:
-            stack.append(_Node(at, at + 1, Form(((),) if item else ()), Form(() if item else ((),))))
-    form = stack[0].true
-    merged = (_merge(clause) for clause in form.clauses)
-    return Form(tuple(clause for clause in merged if clause is not None), form.residuals)
+            node = _Node(_leaf(item, at, is_multi(item.attribute)) if isinstance(item, Predicate) else item)
+        stack.append(node)
+        found.append(node)
+    return found
 
 
-class _Splitter:
-    def __init__(self, length: int, is_multi: Callable[[str], bool]) -> None:
-        self.limit = _LITERALS + _PER_ITEM * length  # literals in all clauses together
-        self.is_multi = is_multi
-
-    def leaf(self, predicate: Predicate, at: int) -> _Node:
-        name, negated = predicate.attribute, predicate.negated
-        if predicate.op == "null":
-            true, false = (Form(((Presence(name, present),),)) for present in (negated, not negated))
-            return _Node(at, at + 1, true, false)
-        if self.is_multi(name):
-            true, false = (Form(((Elements(name, at, flag),),)) for flag in (negated, not negated))
-            return _Node(at, at + 1, true, false)
-        return _folded(at, at + 1, Values(name, _negate(at) if negated else at))
-
-    def join(self, kind: Connective, children: Sequence[_Node], stop: int) -> _Node:
-        start = children[0].start
-        if kind == "not":
-            child = children[0]
-            values = child.values
-            if values is not None:
-                values = Values(values.attribute, _negate(values.formula), values.depth + 1)
-            return _Node(start, stop, child.false, child.true, values)
-        fold = _fold(kind, children)
-        if fold is not None:
-            return _folded(start, stop, fold)
-        whole = (Residual(start, stop, False), Residual(start, stop, True))
-        if kind in ("xor", "xnor"):
-            odd, even = self._xor(children)
-            true, false = (odd, even) if kind == "xor" else (even, odd)
-            return _Node(start, stop, true or Form(((),), whole[:1]), false or Form(((),), whole[1:]))
-        children = _gather(kind, children)
-        trues, falses = [child.true for child in children], [child.false for child in children]
-        if kind == "and":
-            true, false = self._all(children, trues, False), self._any(falses)
-            return _Node(start, stop, true, false or Form(((),), whole[1:]))
-        true_or_none = self._any(trues)
-        return _Node(start, stop, true_or_none or Form(((),), whole[:1]), self._all(children, falses, True))
-
-    def _any(self, forms: Sequence[Form]) -> Form | None:
-        """The union of forms, or None if it cannot be had in clauses."""
-        if any(form.residuals for form in forms) or sum(form.size() for form in forms) > self.limit:
-            return None
-        return Form(tuple(chain.from_iterable(form.clauses for form in forms)))
-
-    def _all(self, children: Sequence[_Node], forms: Sequence[Form], negated: bool) -> Form:
-        """The conjunction of the children's forms; children that would multiply it too much become residuals."""
-        single = [form for form in forms if len(form.clauses) == 1]
-        clauses: tuple[Clause, ...] = (tuple(chain.from_iterable(form.clauses[0] for form in single)),)
-        residuals = list(chain.from_iterable(form.residuals for form in single))
-        several = [(form, child) for form, child in zip(forms, children, strict=True) if len(form.clauses) != 1]
-        for form, child in sorted(several, key=lambda pair: len(pair[0].clauses)):
-            product = self._product(clauses, form.clauses)
-            if product is None:
-                residuals.append(Residual(child.start, child.stop, negated))
-            else:
-                clauses = product
-                residuals += form.residuals
-        return Form(clauses, tuple(residuals))
-
-    def _product(self, left: Sequence[Clause], right: Sequence[Clause]) -> tuple[Clause, ...] | None:
-        literals = sum(map(len, left)) * len(right) + sum(map(len, right)) * len(left)
-        if max(literals, len(left) * len(right)) > self.limit:
-            return None
-        return tuple(a + b for a in left for b in right)
-
-    def _xor(self, children: Sequence[_Node]) -> tuple[Form | None, Form | None]:
-        """What makes an odd, and an even, number of the children true, all being known."""
-        odd, even = children[0].true.clauses, children[0].false.clauses
-        if any(child.true.residuals or child.false.residuals for child in children):
-            return None, None
-        for child in children[1:]:
-            true, false = child.true.clauses, child.false.clauses
-            parts = [self._product(a, b) for a, b in ((odd, false), (even, true), (odd, true), (even, false))]
-            if any(part is None for part in parts):
-                return None, None
-            odd, even = (parts[0] or ()) + (parts[1] or ()), (parts[2] or ()) + (parts[3] or ())
-            if max(Form(odd).size(), Form(even).size()) > self.limit:
-                return None, None
-        return Form(odd), Form(even)
+def _leaf(predicate: Predicate, at: int, multi: bool) -> Literal:
+    name, negated = predicate.attribute, predicate.negated
+    if predicate.op == "null":
+        return Presence(name, negated)
+    if multi:
+        return Elements(name, at, negated)
+    return Values(name, _negate(at) if negated else at)
 
 
-def _folded(start: int, stop: int, values: Values) -> _Node:
-    false = Values(values.attribute, _negate(values.formula), values.depth + 1)
-    return _Node(start, stop, Form(((values,),)), Form(((false,),)), values)
+def _join(op: Op, children: Sequence[_Node]) -> _Node:
+    first = children[0]
+    if op.kind == "not":
+        return _Node(op, children) if isinstance(first.item, Op) else _Node(_wanted(first.item, False))
+    if op.kind in ("and", "or"):
+        children = _gather(op.kind, children)
+        return children[0] if len(children) == 1 else _Node(Op(op.kind, len(children)), children)
+    fold = _fold(op.kind, [child.item for child in children])
+    return _Node(op, children) if fold is None else _Node(fold)
+
+
+def _wanted(item: Literal | bool, wanted: bool) -> Literal | bool:
+    """The item, or what is true where it is false."""
+    if isinstance(item, bool):
+        return item == wanted
+    return item if wanted else _opposite(item)
+
+
+def _opposite(literal: Literal) -> Literal:
+    if isinstance(literal, Values):
+        return Values(literal.attribute, _negate(literal.formula), literal.depth + 1)
+    if isinstance(literal, Elements):
+        return Elements(literal.attribute, literal.predicate, not literal.negated)
+    return Presence(literal.attribute, not literal.present)
 
 
 def _negate(formula: Formula) -> Formula:
@@ -191,29 +167,193 @@ def _negate(formula: Formula) -> Formula:
     return ("not", (formula,))
 
 
-def _fold(kind: str, children: Sequence[_Node]) -> Values | None:
+def _fold(kind: Connective, items: Sequence[Step]) -> Values | None:
     """Connectives over one single-valued attribute make a set of its values: missing, they are all unknown."""
-    sets = [child.values for child in children if child.values is not None]
-    depth = 1 + max((one.depth for one in sets), default=0)
-    if len(sets) < len(children) or len({one.attribute for one in sets}) > 1 or depth > _FOLDED:
+    sets = [item for item in items if isinstance(item, Values)]
+    if len(sets) < len(items) or len({one.attribute for one in sets}) > 1:
         return None
-    return Values(sets[0].attribute, (kind, tuple(one.formula for one in sets)), depth)
+    depth = 1 + max(one.depth for one in sets)
+    return None if depth > _FOLDED else Values(sets[0].attribute, (kind, tuple(one.formula for one in sets)), depth)
 
 
-def _gather(kind: str, children: Sequence[_Node]) -> list[_Node]:
+def _gather(kind: Connective, children: Sequence[_Node]) -> Sequence[_Node]:
     """Fold those children of AND or OR that are sets of values of the same attribute."""
     groups: dict[str, list[_Node]] = {}
-    out: list[_Node] = []
+    others: list[_Node] = []
     for child in children:
-        if child.values is None:
-            out.append(child)
+        if isinstance(child.item, Values):
+            groups.setdefault(child.item.attribute, []).append(child)
         else:
-            groups.setdefault(child.values.attribute, []).append(child)
+            others.append(child)
+    if len(groups) + len(others) == len(children):
+        return children
     for group in groups.values():
-        fold = _fold(kind, group) if len(group) > 1 else None
-        # A gathered node has no span of its own: it is one clause either way, so it never becomes a residual.
-        out += group if fold is None else [_folded(group[0].start, group[0].stop, fold)]
-    return out
+        fold = _fold(kind, [child.item for child in group]) if len(group) > 1 else None
+        others += group if fold is None else [_Node(fold)]
+    return others
+
+
+# Without products
+
+
+def _conjuncts(node: _Node, wanted: bool) -> _Part:
+    """What makes a node true (or false): one clause, or none, and the residuals that go with it."""
+    literals: list[Literal] = []
+    residuals: list[_Residual] = []
+    waiting = [(node, wanted)]
+    while waiting:
+        node, wanted = waiting.pop()
+        item = node.item
+        if isinstance(item, bool):
+            if item != wanted:
+                return _Part(())
+        elif not isinstance(item, Op):
+            literals.append(item if wanted else _opposite(item))
+        elif item.kind == "not":
+            waiting.append((node.children[0], not wanted))
+        elif item.kind == ("and" if wanted else "or"):
+            waiting += [(child, wanted) for child in reversed(node.children)]
+        else:
+            residuals.append((node, wanted))
+    return _Part((tuple(literals),), tuple(residuals))
+
+
+def _branches(node: _Node) -> _Part | None:
+    """The conjunctions of literals that an OR joins, or None if there is more to it."""
+    clauses: list[Clause] = []
+    waiting = [(node, True)]
+    while waiting:
+        node, wanted = waiting.pop()
+        kind = node.item.kind if isinstance(node.item, Op) else None
+        if kind == "not":
+            waiting.append((node.children[0], not wanted))
+        elif kind == ("or" if wanted else "and"):
+            waiting += [(child, wanted) for child in reversed(node.children)]
+        else:
+            part = _conjuncts(node, wanted)
+            if part.residuals:
+                return None
+            clauses += part.clauses
+    return _Part(tuple(clauses))
+
+
+def _program(residuals: Sequence[_Residual]) -> tuple[Step, ...]:
+    """Residuals, joined by AND, in postfix order."""
+    steps: list[Step] = []
+    waiting: list[_Node | Op] = [Op("and", len(residuals))] if len(residuals) > 1 else []
+    for node, wanted in reversed(residuals):
+        waiting += [node] if wanted else [Op("not", 1), node]
+    while waiting:
+        node_or_op = waiting.pop()
+        if isinstance(node_or_op, Op):
+            steps.append(node_or_op)
+        elif isinstance(node_or_op.item, Op):
+            waiting.append(node_or_op.item)
+            waiting += reversed(node_or_op.children)
+        else:
+            steps += _positive(node_or_op.item)
+    return tuple(steps)
+
+
+def _positive(item: Literal | bool) -> Iterable[Step]:
+    """The item, or its opposite and NOT: programs share more predicates that way."""
+    if isinstance(item, bool):
+        return (item,)
+    if isinstance(item, Values):
+        negated = isinstance(item.formula, tuple) and item.formula[0] == "not"
+    else:
+        negated = item.negated if isinstance(item, Elements) else item.present
+    return (_opposite(item), Op("not", 1)) if negated else (item,)
+
+
+# With products
+
+
+class _Splitter:
+    """Makes clauses of a node from those of its operands, as long as they do not grow too many."""
+
+    def __init__(self, length: int) -> None:
+        self.limit = _LITERALS + _PER_ITEM * length  # literals in all clauses together
+
+    def split(self, nodes: Sequence[_Node]) -> _Part:
+        """What makes the last node true; nodes come after their operands."""
+        for node in nodes:
+            if isinstance(node.item, Op):
+                self._join(node, node.item.kind)
+        return _part(nodes[-1], True)
+
+    def _join(self, node: _Node, kind: Connective) -> None:
+        children = node.children
+        true: _Part | None
+        false: _Part | None
+        if kind == "not":
+            true, false = _part(children[0], False), _part(children[0], True)
+        elif kind == "and":
+            true, false = self._all(children, True), self._any(children, False)
+        elif kind == "or":
+            true, false = self._any(children, True), self._all(children, False)
+        else:
+            odd, even = self._xor(children)
+            true, false = (odd, even) if kind == "xor" else (even, odd)
+        node.true = true or _Part(((),), ((node, True),))
+        node.false = false or _Part(((),), ((node, False),))
+
+    def _any(self, children: Sequence[_Node], wanted: bool) -> _Part | None:
+        """One of the children is as wanted; None if that cannot be had in clauses."""
+        parts = [_part(child, wanted) for child in children]
+        if any(part.residuals for part in parts) or sum(part.size() for part in parts) > self.limit:
+            return None
+        return _Part(tuple(chain.from_iterable(part.clauses for part in parts)))
+
+    def _all(self, children: Sequence[_Node], wanted: bool) -> _Part:
+        """All children are as wanted; those that would multiply the clauses too much become residuals."""
+        parts = [_part(child, wanted) for child in children]
+        single = [part for part in parts if len(part.clauses) == 1]
+        clauses: tuple[Clause, ...] = (tuple(chain.from_iterable(part.clauses[0] for part in single)),)
+        residuals = list(chain.from_iterable(part.residuals for part in single))
+        several = [(part, child) for part, child in zip(parts, children, strict=True) if len(part.clauses) != 1]
+        for part, child in sorted(several, key=lambda pair: len(pair[0].clauses)):
+            product = self._product(clauses, part.clauses)
+            if product is None:
+                residuals.append((child, wanted))
+            else:
+                clauses = product
+                residuals += part.residuals
+        return _Part(clauses, tuple(residuals))
+
+    def _product(self, left: Sequence[Clause], right: Sequence[Clause]) -> tuple[Clause, ...] | None:
+        literals = sum(map(len, left)) * len(right) + sum(map(len, right)) * len(left)
+        if max(literals, len(left) * len(right)) > self.limit:
+            return None
+        return tuple(a + b for a in left for b in right)
+
+    def _xor(self, children: Sequence[_Node]) -> tuple[_Part | None, _Part | None]:
+        """What makes an odd, and an even, number of the children true, all being known."""
+        pairs = [(_part(child, True), _part(child, False)) for child in children]
+        if any(true.residuals or false.residuals for true, false in pairs):
+            return None, None
+        odd, even = pairs[0][0].clauses, pairs[0][1].clauses
+        for one, other in pairs[1:]:
+            true, false = one.clauses, other.clauses
+            parts = [self._product(a, b) for a, b in ((odd, false), (even, true), (odd, true), (even, false))]
+            if any(part is None for part in parts):
+                return None, None
+            odd, even = (parts[0] or ()) + (parts[1] or ()), (parts[2] or ()) + (parts[3] or ())
+            if max(_Part(odd).size(), _Part(even).size()) > self.limit:
+                return None, None
+        return _Part(odd), _Part(even)
+
+
+def _part(node: _Node, wanted: bool) -> _Part:
+    """What makes a node true, or false: its operands came before it."""
+    if isinstance(node.item, Op):
+        held = node.true if wanted else node.false
+        assert held is not None
+        return held
+    item = _wanted(node.item, wanted)
+    if isinstance(item, bool):
+        return _Part(((),) if item else ())
+    return _Part(((item,),))
 
 
 def _merge(clause: Clause) -> Clause | None:
