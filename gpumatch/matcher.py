@@ -30,7 +30,7 @@ from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.segments import Segment, Source, join_sources, segment_from
 from gpumatch.snapshot import Engine, Host, Snapshot, match_slices
-from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, id_array, id_problem
+from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, id_array, id_problem, splitting_for
 
 OnError = Literal["raise", "collect"]
 _SAMPLE = 4096  # observed events that are kept, the newest
@@ -68,6 +68,7 @@ class Matcher:
                 zone_named(kind.zone, name)  # an unknown zone is an error now, not at the first constant
         self._attributes = Attributes.of(self.schema)
         self._requested = requested_index(index)
+        self._splitting = splitting_for(None if self._requested is None else self._requested.kind)
         self._memory_limit = checked_limit(memory_limit, self._requested)
         self.device, self._device_reason = resolve_device(device)
         self._engine = _engine(self.device)
@@ -118,7 +119,7 @@ class Matcher:
 
         A list of destinations has one for each id, in the order in which ids first occur.
         """
-        names, texts, block, errors = predicate_block(self._attributes, arrow_table(table, []))
+        names, texts, block, errors = predicate_block(self._attributes, arrow_table(table, []), self._splitting)
         belonging = Destinations.of(destination, len(names))
         return self._add_block(Source(id_array(names), texts, block, belonging), errors, on_error)
 
@@ -135,7 +136,7 @@ class Matcher:
             good = [at for at in range(len(ids)) if at not in wrong]
             ids, expressions = [ids[at] for at in good], [expressions[at] for at in good]
             belonging = None if belonging is None else belonging.filter(np.array(good, np.int64))
-        block, errors = expression_block(self._attributes, expressions)
+        block, errors = expression_block(self._attributes, expressions, self._splitting)
         texts = [str(expr) if at not in errors else None for at, expr in enumerate(expressions)]
         source = Source(id_array(ids), pa.array(texts, pa.large_string()), block, belonging)
         return rejected + self._add_block(source, errors, on_error)
@@ -212,7 +213,7 @@ class Matcher:
         with self._lock:
             before = self._seal()
             places = self._places(before, list(subscriptions))
-            changed = Matcher(self.schema, device="cpu")
+            changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
             changed.add(subscriptions, destination=[before.destination(*place) for place in places])
             self._snapshot = self._with(before.without(places), changed._tail)  # at once: readers see old or new
 
