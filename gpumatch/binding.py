@@ -9,8 +9,8 @@ from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate, Slot, coerce, constant
 from gpumatch.expr.normal import Elements, Form, Formula, Literal, Presence, Step, Values
 from gpumatch.keys import Set, combine, complement, predicate_set
-from gpumatch.predicates import ANY, NONE, NULL, RANGE, Attributes, BlockBuilder
-from gpumatch.programs import Row, op_item
+from gpumatch.predicates import ANY, NONE, NULL, RANGE, Attributes, BlockBuilder, op_item
+from gpumatch.programs import Row
 from gpumatch.schema import AttributeType, Kind
 
 _WANTED: dict[str, Callable[[int, int], bool]] = {

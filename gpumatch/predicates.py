@@ -22,6 +22,13 @@ Array: TypeAlias = NDArray[Any]
 
 RANGE, SET, ANY, NONE, NULL = 0, 1, 2, 3, 4  # as in kernels.predicates, which is not imported to stay light
 EMPTY = (0, -1)  # a RANGE that holds no key, whatever the type
+OPERATORS = {"not": 0, "and": 1, "or": 2, "xor": 3, "xnor": 4, True: 5, False: 6}
+_OP_BASE = 8
+
+
+def op_item(kind: str | bool, arity: int) -> int:
+    """The number that stands for an operator in a program."""
+    return -(1 + OPERATORS[kind] + _OP_BASE * arity)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,9 @@ Array: TypeAlias = NDArray[Any]
 Row: TypeAlias = "tuple[int, int, int, int]"  # a predicate: attribute, kind, lo, hi
 Columns: TypeAlias = "tuple[Array, Array, Array, Array]"  # the same of many
 
-OPERATORS = {"not": 0, "and": 1, "or": 2, "xor": 3, "xnor": 4, True: 5, False: 6}
-OP_BASE = 8
 _TYPES = (np.int32, np.uint8, np.int64, np.int64)
 _LARGE = 1 << 12  # predicates from which it pays to look for equal ones at once
 _NUMBERS = 1 << 62  # combinations that fit into one integer
-
-
-def op_item(kind: str | bool, arity: int) -> int:
-    """The number that stands for an operator in a program."""
-    return -(1 + OPERATORS[kind] + OP_BASE * arity)
 
 
 @dataclass(slots=True)

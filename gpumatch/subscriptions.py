@@ -17,8 +17,8 @@ from gpumatch.expr import Expr, Op, Predicate, Slot, coerce, constant, parse_man
 from gpumatch.expr.normal import Elements, Formula, Presence, Splitting, Step, Values, normal_form
 from gpumatch.expr.typing_rules import operands
 from gpumatch.keys import INF_KEY, MAX, MIN, Set, around
-from gpumatch.predicates import ANY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder
-from gpumatch.programs import Literals, op_item
+from gpumatch.predicates import ANY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, op_item
+from gpumatch.programs import Literals
 from gpumatch.schema import AttributeType
 
 _MANY = 16  # rows from which binding whole columns pays
