@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"  # pyproject.toml reads it from here
 
 __all__ = [
+    "ATree",
     "DeviceError",
     "EventBatch",
     "Expr",
@@ -48,7 +49,7 @@ _HOMES = {
     "errors": ("DeviceError", "GpumatchError", "IdError", "ParseError", "SchemaError", "StorageError"),
     "events": ("EventBatch",),
     "expr": ("Expr", "col", "parse"),
-    "index": ("Gem", "Ladder", "PstBloom", "PstHash", "Scan", "Tama"),
+    "index": ("ATree", "Gem", "Ladder", "PstBloom", "PstHash", "Scan", "Tama"),
     "matcher": ("Matcher", "load"),
     "results": ("Matches",),
     "schema": ("Schema",),

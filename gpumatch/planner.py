@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import SchemaError, nearest
-from gpumatch.index import KINDS, Gem, IndexParams, Input, Ladder, PstBloom, PstHash, Scan, Tama, params_from
+from gpumatch.index import KINDS, ATree, Gem, IndexParams, Input, Ladder, PstBloom, PstHash, Scan, Tama, params_from
 from gpumatch.index.costs import Costs
 from gpumatch.predicates import Array
 
@@ -153,7 +153,7 @@ def _fits(costs: Costs, params: IndexParams, clauses: Array, memory_limit: int |
 
 def _singles(costs: Costs, clauses: Array) -> list[tuple[str, float]]:
     """Every index for all clauses, the cheapest first, in microseconds."""
-    kinds: tuple[IndexParams, ...] = (Scan(), PstBloom(), Gem(), Tama(), PstHash(), Ladder())
+    kinds: tuple[IndexParams, ...] = (Scan(), PstBloom(), Gem(), Tama(), PstHash(), Ladder(), ATree())
     found = [(params.kind, round(costs.of(params, clauses) / 1000, 1)) for params in kinds]
     return sorted(found, key=lambda pair: pair[1])
 

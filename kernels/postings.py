@@ -200,6 +200,25 @@ def filter_postings(filters, first, last, cell, found, k):
 
 
 @scalar
+def reach_entry(attribute, code, directory, node_ptr, firsts, lasts, n):
+    """Append to ``firsts[:n]`` and ``lasts[:n]`` the runs of postings that a value reaches, one per level."""
+    d = 2 * np.int64(attribute)
+    base = np.int64(directory[d])
+    facts = directory[d + 1]
+    mask = facts >> U32
+    levels = np.int64((facts >> U16) & LOW16)
+    leaf = np.int64(code) >> np.int64(facts & LOW16)
+    while mask != 0:
+        level = np.int64(trailing_zeros(mask))
+        mask &= mask - U1
+        node = block_node(base, levels, level, leaf)
+        firsts[n] = node_ptr[node]
+        lasts[n] = node_ptr[node + 1]
+        n += lasts[n] > firsts[n]
+    return n
+
+
+@scalar
 def reach(events, e, directory, node_ptr, firsts, lasts):
     """Runs of postings that event ``e`` reaches, one per level and entry; returns how many are not empty.
 
@@ -208,19 +227,7 @@ def reach(events, e, directory, node_ptr, firsts, lasts):
     entry_ptr, entry_attribute, entry_code = events
     n = 0
     for i in range(entry_ptr[e], entry_ptr[e + 1]):
-        d = 2 * np.int64(entry_attribute[i])
-        base = np.int64(directory[d])
-        facts = directory[d + 1]
-        mask = facts >> U32
-        levels = np.int64((facts >> U16) & LOW16)
-        leaf = np.int64(entry_code[i]) >> np.int64(facts & LOW16)
-        while mask != 0:
-            level = np.int64(trailing_zeros(mask))
-            mask &= mask - U1
-            node = block_node(base, levels, level, leaf)
-            firsts[n] = node_ptr[node]
-            lasts[n] = node_ptr[node + 1]
-            n += lasts[n] > firsts[n]
+        n = reach_entry(entry_attribute[i], entry_code[i], directory, node_ptr, firsts, lasts, n)
     return n
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.errors import StorageError
-from gpumatch.index import gem, ladder, postings, psthash, tama
+from gpumatch.index import atree, gem, ladder, postings, psthash, tama
+from gpumatch.index.atree import ATree
 from gpumatch.index.flat import FlatIndex, IndexParams, Input, Kind
 from gpumatch.index.gem import Gem
 from gpumatch.index.ladder import Ladder
@@ -19,6 +20,7 @@ from gpumatch.predicates import Array, Attributes
 
 __all__ = [
     "KINDS",
+    "ATree",
     "FlatIndex",
     "Gem",
     "IndexParams",
@@ -37,7 +39,7 @@ __all__ = [
 
 KINDS: dict[str, Kind] = {
     kind.params.kind: kind
-    for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM, tama.TAMA, psthash.PSTHASH, ladder.LADDER)
+    for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM, tama.TAMA, psthash.PSTHASH, ladder.LADDER, atree.ATREE)
 }
 
 

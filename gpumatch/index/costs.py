@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.coded import EventEncoder
+from gpumatch.index.atree import ATree
 from gpumatch.index.flat import IndexParams, Input
 from gpumatch.index.gem import Dims, Gem, bytes_of_bitsets
 from gpumatch.index.ladder import Ladder
@@ -21,6 +22,7 @@ _WORD = 0.16  # a word of a bitset
 _SURVIVOR, _DENSE = 25.0, 6.5  # what bitsets leave over: where that is little, and where it is much
 _LOOSE = 100.0  # the same, if bounds do not tell all of a clause
 _COUNT = 2.5  # a hit that is counted
+_UNIT = 12.0  # an expression that an access child wakes
 _PAIR, _LOOKUP = 75.0, 60.0  # two attributes of an event that are looked up together, and one
 _CALL = 500.0  # a batch's part for one event, whatever the index holds
 _STOPS = 0.2  # share of verification that is left where an event stops at the first match for a destination
@@ -89,6 +91,8 @@ class Costs:
         one, two, three, hits = self._chance[:, clauses]
         if isinstance(params, Tama):
             return _COUNT * float(hits.sum())
+        if isinstance(params, ATree):
+            return _UNIT * float(one.sum())
         if isinstance(params, PstHash) and params.access == 2:
             return float((two * _HEAD + three * self._verify).sum())
         if isinstance(params, Ladder):

@@ -41,6 +41,7 @@ class FlatIndex:
     last: int
     arrays: dict[str, Array]
     counters: dict[str, int] = field(default_factory=dict, compare=False)  # what matching has counted, for stats()
+    scratch: list[tuple[Array, ...]] = field(default_factory=list, compare=False)  # memory that calls leave for others
 
 
 _counting = threading.Lock()

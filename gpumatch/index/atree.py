@@ -1,0 +1,301 @@
+"""A-Tree (thesis, chapter 9): arbitrary Boolean expressions in one graph, shared parts evaluated once.
+
+Every distinct predicate, sub-expression and expression is one node, whatever the order of insertion. AND and OR are
+put together from smaller ones that are there anyway (reorganisation and self-adjustment). Predicates are found by the
+postings that the other indexes use, once per distinct predicate; see ``kernels.atree`` for how events are matched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from gpumatch.coded import CodedEvents, Table, likelihoods
+from gpumatch.codes import pointers, spans
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_likelihood, count
+from gpumatch.kernels import atree as kernels
+from gpumatch.kernels import atree_build, dag
+from gpumatch.kernels.ladder import fill_firsts
+from gpumatch.kernels.postings import count_postings, pack_directory
+from gpumatch.kernels.predicates import OP_BASE, OP_XNOR, OP_XOR
+from gpumatch.kernels.words import EVENTS
+from gpumatch.predicates import RANGE, Array, Attributes
+
+_PER_LEAF = 4  # predicates per finest block that the depth of an attribute's tree aims at
+
+
+@dataclass(frozen=True, slots=True)
+class ATree(IndexParams):
+    """Expressions of any form, whose common parts are evaluated once for all of them."""
+
+    kind: ClassVar[str] = "atree"
+
+
+ARRAYS = {
+    "directory": ArraySpec("uint64", "two words per attribute: root block; levels with postings, levels in all, shift"),
+    "node_ptr": ArraySpec("int64", "per block: where its pieces start"),
+    "waiting": ArraySpec("int32", "the pieces of predicates that lie in each block"),
+    "piece_node": ArraySpec("int32", "per piece, a range of codes: the node of its predicate"),
+    "piece_lo": ArraySpec("int32", "per piece: its first code"),
+    "piece_hi": ArraySpec("int32", "per piece: its last code"),
+    "base": ArraySpec(
+        "int32", "per predicate that is negated somewhere: the node that is true where it is known, else -1"
+    ),
+    "unit_ptr": ArraySpec("int64", "per unit, a node that several others use or a clause: where its program starts"),
+    "items": ArraySpec("int32", "programs: nodes, negated predicates, and groups as an operator and a length"),
+    "level_ptr": ArraySpec("int64", "units of one level do not use each other: where each level starts, and clauses"),
+    "parent_ptr": ArraySpec("int64", "per node: where the units that wait for it start"),
+    "parent": ArraySpec("int32", "units that wait for a node"),
+    "ascending": ArraySpec("uint8", "one number: rows rise with clauses (1), without gaps (2), or do not (0)"),
+    "graph": ArraySpec("int64", "nodes and edges of the graph, and the node that is always true, -1 if there is none"),
+}
+
+
+_LEAVES = ("directory", "node_ptr", "waiting", "piece_node", "piece_lo", "piece_hi", "base")
+_PROGRAMS = ("unit_ptr", "items", "parent_ptr", "parent")
+
+
+class _Graph(NamedTuple):
+    """Nodes with their children ``child[ptr[n]:last[n]]``; ``order`` has them behind their children."""
+
+    ops: Array
+    ptr: Array
+    last: Array
+    child: Array
+    order: Array
+    uses: Array
+    edges: int
+
+    def lists(self) -> tuple[Array, ...]:
+        return self.ops, self.ptr, self.last, self.child
+
+
+def _graph(given: Input, roots: Array) -> _Graph:
+    """The graph of the clauses; ``roots`` gets the node of each."""
+    attributes, book, table, first, last = given[:5]
+    nodes, children = _room(table)
+    ops, ptr, child = dag.intern_clauses(
+        first,
+        last,
+        (table.clause_ptr, table.clause_program),
+        table.predicates(),
+        (table.program_ptr, table.program_item),
+        (attributes.multi, attributes.presence, book.counts()),
+        (nodes, children),
+        roots,
+    )
+    level, size = np.empty(len(ops), np.int64), np.empty(len(ops), np.int64)
+    dag.measure(ops, ptr, child, level, size)
+    order = np.argsort(level * (int(size.max()) + 1) + size, kind="stable").astype(np.int32)
+    uses, written = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64)
+    dag.count_uses(order, ops, ptr, ptr[1:], child, roots, written)
+    child, ends = dag.reorganise(order, ops, ptr, child, written)
+    edges = dag.count_uses(order, ops, ptr, ends, child, roots, uses)
+    return _Graph(ops, ptr, ends, child, order, uses, edges)
+
+
+def _room(table: Table) -> tuple[int, int]:
+    """Nodes and children that a table can make at most; memory that is not written costs nothing."""
+    kind, lo, hi = table.columns()[1:]
+    ranges = int((hi - lo)[(kind != RANGE) & (hi > lo)].sum())
+    operator = -1 - table.program_item[table.program_item < 0]
+    arity, op = operator // OP_BASE, operator % OP_BASE
+    xor = (op == OP_XOR) | (op == OP_XNOR)
+    multiplied, plain = int(arity[xor].sum()), int(arity[~xor].sum())
+    own, clauses = len(kind), len(table.clause_row)
+    nodes = 2 * len(operator) + 6 * multiplied + 4 * own + clauses + 8
+    children = 2 * plain + 12 * multiplied + 16 * own + 4 * ranges + clauses + 2 * table.programs[2] + 64
+    return nodes, children
+
+
+class _Leaves(NamedTuple):
+    """Nodes of predicates in the order of their numbers, and the ranges of codes that make up those with postings."""
+
+    node: Array
+    piece_node: Array  # by number
+    predicate: Array  # a row per piece: attribute, RANGE, first and last code
+
+
+def _leaves(graph: _Graph) -> tuple[_Leaves, Array]:
+    """The leaves, and rows of base and minus, by node, of the predicates that are negated."""
+    ops, ptr, child = graph.ops, graph.ptr, graph.child
+    late = np.flatnonzero((ops == dag.LATE) & (graph.uses > 0))
+    negated = np.stack([child[ptr[late]], child[ptr[late] + 1]], axis=1)
+    needed = graph.uses > 0
+    needed[negated] = True
+    used = np.flatnonzero((ops < dag.AND) & (ops != dag.LATE) & needed)
+    posted = used[ops[used] == dag.POSTED]
+    posted = posted[np.lexsort((child[ptr[posted] + 1], child[ptr[posted]]))]
+    counts = (ptr[posted + 1] - ptr[posted] - 1) // 2
+    at = spans(np.zeros(len(posted)), counts) * 2 + np.repeat(ptr[posted] + 1, counts)
+    predicate = np.zeros((len(at), 4), np.int32)
+    predicate[:, 0] = np.repeat(child[ptr[posted]], counts)
+    predicate[:, 1] = RANGE
+    predicate[:, 2], predicate[:, 3] = child[at], child[at + 1]
+    node = np.concatenate([posted, used[ops[used] != dag.POSTED]])
+    return _Leaves(node, np.repeat(np.arange(len(posted), dtype=np.int32), counts), predicate), negated
+
+
+def _chances(given: Input, graph: _Graph, leaves: _Leaves) -> tuple[Array, Array]:
+    """How likely each leaf is true, and how likely what it waits for is, by node.
+
+    A missing value is taken for likely where no events were observed.
+    """
+    nothing, no_rows = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    pieces = Table(0, no_rows, nothing, no_rows, leaves.predicate.ravel(), no_rows, no_rows, no_rows, nothing, no_rows)
+    each = likelihoods(given.attributes, given.book, pieces, given.sample)
+    chance = np.zeros(len(graph.ops))
+    chance[leaves.node] = np.bincount(leaves.piece_node, weights=each, minlength=len(leaves.node))
+    chance = np.minimum(chance, 1.0)
+    chance[graph.ops == dag.ALWAYS] = 1.0
+    late = np.flatnonzero(graph.ops == dag.LATE)
+    base, minus = graph.child[graph.ptr[late]], graph.child[graph.ptr[late] + 1]
+    unobserved = (base == dag.TRUE_NODE) & (not given.sample)
+    chance[late] = np.where(unobserved, 1.0, chance[base] * (1.0 - chance[minus]))
+    waking = chance.copy()
+    waking[late] = chance[base]
+    return chance, waking
+
+
+def _units(
+    graph: _Graph, roots: Array, leaves: int, chances: tuple[Array, Array], number: Array, base: Array
+) -> dict[str, Array]:
+    """Programs of nodes that are kept and of clauses, by level, and which nodes they wait for."""
+    stored, level = np.zeros(len(graph.ops), np.bool_), np.zeros(len(graph.ops), np.int32)
+    atree_build.choose_units(graph.order, *graph.lists(), graph.uses, stored, level)
+    atree_build.choose_access(graph.order, *graph.lists(), graph.uses, stored, *chances)
+    inner = np.flatnonzero(stored & (graph.ops >= dag.AND))
+    inner = inner[np.argsort(level[inner], kind="stable")]
+    number[inner] = leaves + np.arange(len(inner))
+    level_ptr = np.searchsorted(level[inner], np.arange(int(level[inner].max(initial=-1)) + 2))
+    unit_ptr = np.empty(len(inner) + len(roots) + 1, np.int64)
+    items = np.empty(graph.edges + 2 * len(graph.ops) + len(roots), np.int32)
+    length = atree_build.write_programs(inner, roots, *graph.lists(), stored, number, unit_ptr, items)
+    items = items[:length].copy()
+    parent_ptr = np.zeros(leaves + len(inner) + 1, np.int64)
+    atree_build.link_parents(unit_ptr, items, base, True, parent_ptr, np.empty(0, np.int32))
+    np.cumsum(parent_ptr, out=parent_ptr)
+    parent = np.empty(parent_ptr[-1], np.int32)
+    atree_build.link_parents(unit_ptr, items, base, False, parent_ptr[:-1].copy(), parent)
+    return {
+        "unit_ptr": unit_ptr,
+        "items": items,
+        "level_ptr": level_ptr.astype(np.int64),
+        "parent_ptr": parent_ptr,
+        "parent": parent,
+    }
+
+
+def _postings(given: Input, leaves: _Leaves) -> dict[str, Array]:
+    """Pieces by blocks of codes."""
+    depth = bits_of(given.book.counts())
+    load = np.bincount(leaves.predicate[:, 0], minlength=len(depth))
+    levels = np.minimum(bits_of(load // _PER_LEAF), depth)
+    base = pointers((2 << levels.astype(np.int64)) - 1)
+    directory = (base[:-1].copy(), levels, depth - levels)
+    access = 4 * np.arange(len(leaves.predicate))
+    none = np.zeros(0, np.int32)
+    predicates = (leaves.predicate.ravel(), none, none)
+    node_ptr = np.zeros(base[-1] + 1, np.int64)
+    count_postings(access, predicates, directory, node_ptr)
+    np.cumsum(node_ptr, out=node_ptr)
+    waiting = np.empty(node_ptr[-1], np.int32)
+    fill_firsts(access, predicates, directory, node_ptr[:-1].copy(), waiting)
+    packed = np.empty(2 * len(depth), np.uint64)
+    pack_directory(directory, node_ptr, packed)
+    return {"directory": packed, "node_ptr": node_ptr, "waiting": waiting}
+
+
+def build(params: ATree, given: Input) -> dict[str, Array]:
+    """Arrays for clauses in the order of their rows."""
+    roots = np.empty(given.last - given.first, np.int32)
+    graph = _graph(given, roots)
+    leaves, negated = _leaves(graph)
+    number = np.full(len(graph.ops), -1, np.int32)
+    number[leaves.node] = np.arange(len(leaves.node))
+    base = np.full(len(leaves.node), -1, np.int32)
+    base[number[negated[:, 1]]] = number[negated[:, 0]]
+    rising = np.diff(given.table.clause_row[given.first : given.last])
+    arrays = {
+        **_postings(given, leaves),
+        "piece_node": leaves.piece_node,
+        "piece_lo": leaves.predicate[:, 2].copy(),
+        "piece_hi": leaves.predicate[:, 3].copy(),
+        "base": base,
+        **_units(graph, roots, len(leaves.node), _chances(given, graph, leaves), number, base),
+        "ascending": np.array([(rising > 0).all() + (rising == 1).all()], np.uint8),
+        "graph": np.array([np.count_nonzero(graph.uses), graph.edges, number[dag.TRUE_NODE]], np.int64),
+    }
+    return {name: arrays[name] for name in ARRAYS}
+
+
+def _scratch(index: FlatIndex) -> tuple[Array, ...]:
+    """Slots of nodes, marks of units and values for one call at a time; calls give them back as they got them."""
+    try:
+        return index.scratch.pop()
+    except IndexError:
+        nodes, units = len(index.arrays["parent_ptr"]) - 1, len(index.arrays["unit_ptr"]) - 1
+        words = (units >> 6) + 1
+        return (
+            np.zeros(nodes, np.int32),
+            np.empty(nodes, np.int32),
+            np.zeros(words, np.uint64),
+            np.zeros((words >> 6) + 1, np.uint64),
+            np.empty(1 << 13, np.uint64),
+            np.empty(1 << 16, np.int32),
+        )
+
+
+def match(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+) -> tuple[Array, Array]:
+    found = [_match_tile(index, table, _tile(events, at), once) for at in range(0, max(len(events.ptr) - 1, 1), EVENTS)]
+    if len(found) == 1:
+        return found[0]
+    counts = np.concatenate([np.diff(offsets) for offsets, _ in found])
+    return pointers(counts), np.concatenate([rows for _, rows in found])
+
+
+def _tile(events: CodedEvents, first: int) -> CodedEvents:
+    """The events from the first one on that are matched at once."""
+    ptr = events.ptr[first : first + EVENTS + 1]
+    return CodedEvents(ptr, events.attribute, events.code)
+
+
+def _match_tile(index: FlatIndex, table: Table, events: CodedEvents, once: bool) -> tuple[Array, Array]:
+    arrays = index.arrays
+    scratch = _scratch(index)
+    inner = int(arrays["level_ptr"][-1])
+    offsets, rows, values, buffer, evaluated = kernels.match_atree(
+        events.arrays(),
+        (table.clause_row[index.first : index.last], table.length, once, not arrays["ascending"][0]),
+        tuple(arrays[name] for name in _LEAVES),
+        tuple(arrays[name] for name in _PROGRAMS),
+        (len(arrays["parent_ptr"]) - 1 - inner, inner, int(arrays["graph"][2])),
+        scratch,
+    )
+    index.scratch.append((*scratch[:4], values, buffer))
+    count(index, "evaluated", evaluated)
+    return offsets, rows
+
+
+def place(params: ATree, given: Input, clauses: Array) -> Array:
+    """Clauses in the order of their rows: so matches are found in the order in which they are returned."""
+    rows: Array = given.table.clause_row[clauses]
+    return rows
+
+
+def _facts(index: FlatIndex) -> dict[str, Any]:
+    nodes, edges = index.arrays["graph"][:2].tolist()
+    return {
+        "postings": len(index.arrays["waiting"]),
+        "nodes": nodes,
+        "edges": edges,
+        "cost": nodes + edges,
+        "evaluated": index.counters.get("evaluated", 0),
+    }
+
+
+ATREE = Kind(ATree, ARRAYS, build, match, place, by_likelihood, _facts, lambda index: EVENTS)
