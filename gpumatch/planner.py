@@ -118,11 +118,28 @@ def choose(wishes: Wishes, given: Input, likelihood: Array) -> list[Choice]:
     if wishes.index is not None:
         estimate = dict(singles)[wishes.index.kind]
         return [Choice(wishes.index, "as asked", estimate, _without(singles, wishes.index.kind), everything)]
-    split = _split(costs, singles, everything, wishes.memory_limit)
+    expressions = everything[given.table.clause_program[everything] >= 0]
+    if len(expressions) <= _FEW or not _fits(costs, ATree(), expressions, wishes.memory_limit):
+        return _conjunctions(costs, singles, everything, wishes.memory_limit)
+    estimate = round(costs.of(ATree(), expressions) / 1000, 1)
+    reason = f"auto: {len(expressions)} expressions that are no conjunctions"
+    if len(expressions) == len(everything):
+        return [Choice(ATree(), reason, estimate, _without(singles, "atree"), everything)]
+    left = None if wishes.memory_limit is None else wishes.memory_limit - costs.bytes_of(ATree(), expressions)
+    rest = np.setdiff1d(everything, expressions, assume_unique=True)
+    return [*_conjunctions(costs, singles, rest, left), Choice(ATree(), reason, estimate, (), expressions)]
+
+
+def _conjunctions(
+    costs: Costs, singles: list[tuple[str, float]], clauses: Array, memory_limit: int | None
+) -> list[Choice]:
+    """Indexes for clauses that are found by their predicates; a program that one may have is tested at the end."""
+    split = _split(costs, singles, clauses, memory_limit)
     if split is not None:
         return split
-    params, reason = _postings(costs, everything, wishes.memory_limit)
-    return [Choice(params, f"auto: {reason}", dict(singles)[params.kind], _without(singles, params.kind), everything)]
+    params, reason = _postings(costs, clauses, memory_limit)
+    estimate = round(costs.of(params, clauses) / 1000, 1)
+    return [Choice(params, f"auto: {reason}", estimate, _without(singles, params.kind), clauses)]
 
 
 def _postings(costs: Costs, clauses: Array, memory_limit: int | None) -> tuple[IndexParams, str]:

@@ -21,7 +21,8 @@ from gpumatch.kernels.words import WORDS, and_words, cut_words, or_words
 
 STACK = 1  # the first slot of the stack; slot 0 means none
 SLOTS = STACK + NEST + 1  # the first slot of a node
-CHUNK = np.uint64(64)  # rows of one event that lie together until all are known
+ROOM = 64  # rows of one event that lie together until all are known: a chunk
+CHUNK = np.uint64(ROOM)
 U0, U1, U6, U12, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(12), np.uint64(63)
 
 
@@ -39,14 +40,15 @@ def take_slot(node, state, values):
 
 
 @scalar
-def set_leaves(events, first, last, directory, postings, pieces, runs, state, values):
-    """Mark the predicates that the events ``first:last`` satisfy; returns the values, which may have moved."""
+def set_leaves(events, directory, postings, pieces, state, values):
+    """Mark the predicates that events satisfy; returns the values, which may have moved."""
     entry_ptr, entry_attribute, entry_code = events
     node_ptr, waiting = postings
     piece_node, piece_lo, piece_hi = pieces
     slot = state[0]
-    for e in range(first, last):
-        word, bit = (e - first) >> 6, U1 << np.uint64((e - first) & 63)
+    runs = (np.empty(LEVELS, np.int64), np.empty(LEVELS, np.int64))
+    for e in range(entry_ptr.size - 1):
+        word, bit = e >> 6, U1 << np.uint64(e & 63)
         for i in range(entry_ptr[e], entry_ptr[e + 1]):
             code = entry_code[i]
             for r in range(reach_entry(entry_attribute[i], code, directory, node_ptr, runs[0], runs[1], 0)):
@@ -225,6 +227,51 @@ def set_always(always, count, state, values):
     return values
 
 
+@scalar
+def sweep(dense, rows, programs, base, sizes, marks, state, values, had, found, links):
+    """Evaluate units, and emit the rows of clauses; returns values, found and links as they are now, and how many."""
+    clause_row, repeats = rows
+    unit_ptr, items, parent_ptr, parent = programs
+    n_leaves, n_inner, n_events = sizes
+    todo, summary = marks
+    slot = state[0]
+    following, cursor, last, chunks = links
+    stack = (np.empty(NEST + 1, np.bool_), np.empty(NEST + 1, np.bool_), np.empty(NEST + 1, np.uint64))
+    evaluated = 0
+    units = unit_ptr.size - 1
+    u = next_unit(-1, units, dense, todo, summary)
+    while u < units:
+        row = 0 if u < n_inner else clause_row[u - n_inner]
+        at = np.int64(0)
+        if row >= 0:
+            at = unit_place(unit_ptr[u], items, base, slot, values, stack)
+            evaluated += 1
+        if at > 0 and u < n_inner:
+            values = take_slot(n_leaves + u, state, values)
+            or_words(values, place_of(n_leaves + u, slot), at, at)
+            if not dense:
+                wake(n_leaves + u, (parent_ptr, parent), todo, summary)
+        elif at > 0:
+            if (np.int64(chunks[0]) + n_events) * ROOM > found.size:
+                found, following = grow(found), grow(following)
+            emit(row, at, repeats, values, had, found, (following, cursor, last, chunks))
+        if not dense:
+            todo[u >> 6] &= ~(U1 << np.uint64(u & 63))
+            if todo[u >> 6] == 0:
+                summary[u >> 12] &= ~(U1 << np.uint64((u >> 6) & 63))
+        u = next_unit(u, units, dense, todo, summary)
+    return values, found, (following, cursor, last, chunks), evaluated
+
+
+@scalar
+def sort_rows(offsets, out, n_rows):
+    """Bring the rows of each event into order."""
+    words = np.zeros((n_rows >> 6) + 1, np.uint64)
+    summary = np.zeros((words.size >> 6) + 1, np.uint64)
+    for e in range(offsets.size - 1):
+        sort_unique(out, offsets[e], offsets[e + 1], words, summary)
+
+
 @driver
 def match_atree(events, rows, leaves, programs, sizes, scratch):
     """Rows that at most 512 events satisfy, as offsets and rows, ascending and each once per event.
@@ -234,59 +281,30 @@ def match_atree(events, rows, leaves, programs, sizes, scratch):
     """
     clause_row, n_rows, once, repeats = rows
     directory, node_ptr, waiting, piece_node, piece_lo, piece_hi, base = leaves
-    unit_ptr, items, parent_ptr, parent = programs
     n_leaves, n_inner, always = sizes
     slot, live, todo, summary, values, found = scratch
-    units = unit_ptr.size - 1
     n_events = events[0].size - 1
     state = (slot, live, np.zeros(1, np.int64))
     live_count = state[2]
-    runs = (np.empty(LEVELS, np.int64), np.empty(LEVELS, np.int64))
-    stack = (np.empty(NEST + 1, np.bool_), np.empty(NEST + 1, np.bool_), np.empty(NEST + 1, np.uint64))
-    had = np.zeros(n_rows * WORDS if once else 0, np.uint64)
-    while found.size < 2 * n_events * 64:
+    while found.size < 2 * n_events * ROOM:
         found = grow(found)
-    following, chunks = np.empty(found.size >> 6, np.uint64), np.full(1, n_events, np.uint64)
-    cursor, last = np.empty(n_events, np.uint64), np.full(n_events, -1, np.int32)
-    for e in range(n_events):
-        cursor[e] = np.uint64(e) * CHUNK
+    following, chunks = np.empty(found.size // ROOM, np.uint64), np.full(1, n_events, np.uint64)
+    cursor = np.arange(n_events).astype(np.uint64) * CHUNK
+    links = (following, cursor, np.full(n_events, -1, np.int32), chunks)
     values = set_always(always, n_events, state, values)
-    values = set_leaves(
-        events, 0, n_events, directory, (node_ptr, waiting), (piece_node, piece_lo, piece_hi), runs, state, values
-    )
-    dense = is_dense(live, live_count[0], parent_ptr, units)
+    values = set_leaves(events, directory, (node_ptr, waiting), (piece_node, piece_lo, piece_hi), state, values)
+    dense = is_dense(live, live_count[0], programs[2], programs[0].size - 1)
     if not dense:
         for i in range(live_count[0]):
-            wake(live[i], (parent_ptr, parent), todo, summary)
-    evaluated = 0
-    u = next_unit(-1, units, dense, todo, summary)
-    while u < units:
-        row = 0 if u < n_inner else clause_row[u - n_inner]
-        at = 0
-        if row >= 0:
-            at = unit_place(unit_ptr[u], items, base, slot, values, stack)
-            evaluated += 1
-        if at > 0 and u < n_inner:
-            values = take_slot(n_leaves + u, state, values)
-            or_words(values, np.int64(slot[n_leaves + u]) * WORDS, at, at)
-            if not dense:
-                wake(n_leaves + u, (parent_ptr, parent), todo, summary)
-        elif at > 0:
-            if (np.int64(chunks[0]) + n_events) * 64 > found.size:
-                found = grow(found)
-                following = grow(following)
-            emit(row, at, repeats, values, had, found, (following, cursor, last, chunks))
-        if not dense:
-            todo[u >> 6] &= ~(U1 << np.uint64(u & 63))
-            if todo[u >> 6] == 0:
-                summary[u >> 12] &= ~(U1 << np.uint64((u >> 6) & 63))
-        u = next_unit(u, units, dense, todo, summary)
+            wake(live[i], programs[2:], todo, summary)
+    had = np.zeros(n_rows * WORDS if once else 0, np.uint64)
+    counts = (n_leaves, n_inner, n_events)
+    values, found, links, evaluated = sweep(
+        dense, (clause_row, repeats), programs, base, counts, (todo, summary), state, values, had, found, links
+    )
     for i in range(live_count[0]):
         slot[live[i]] = 0
-    offsets, out = gather(n_events, found, (following, cursor, last, chunks))
+    offsets, out = gather(n_events, found, links)
     if once:
-        words = np.zeros((n_rows >> 6) + 1, np.uint64)
-        word_summary = np.zeros((words.size >> 6) + 1, np.uint64)
-        for e in range(n_events):
-            sort_unique(out, offsets[e], offsets[e + 1], words, word_summary)
+        sort_rows(offsets, out, n_rows)
     return offsets, out, values, found, evaluated

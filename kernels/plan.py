@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from gpumatch.kernels.compile import driver
-from gpumatch.kernels.predicates import KIND, RANGE, SET, WIDTH
+import numpy as np
+
+from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.predicates import (
+    KIND,
+    NULL,
+    OP_AND,
+    OP_BASE,
+    OP_NOT,
+    OP_OR,
+    OP_TRUE,
+    OP_XNOR,
+    OP_XOR,
+    RANGE,
+    SET,
+    WIDTH,
+)
 
 
 @driver
@@ -42,3 +57,74 @@ def survival(clauses, clause_ptr, clause_program, predicate, likelihood, dim_of,
             loose[i] |= kind != RANGE or d < 0
             if kind <= SET and d >= 0:
                 left[i] *= likelihood[p]
+
+
+@scalar
+def guess_leaf(item, predicate, likelihood, present, at):
+    """How likely a predicate is true and false, and how likely what it waits for is."""
+    there = present[predicate[WIDTH * item]]
+    true, false = likelihood[item], max(there - likelihood[item], 0.0)
+    if predicate[WIDTH * item + KIND] == NULL:
+        true, false = 1.0 - there, there
+    at[0], at[1] = true, false
+    at[2], at[3] = true, false if 2 * false <= there else there
+
+
+@scalar
+def guess_both(first, second):
+    """Into the first: the chances of XOR over two."""
+    odd = first[0] * second[1] + first[1] * second[0]
+    even = first[0] * second[0] + first[1] * second[1]
+    wakes_odd = min(first[2], second[3]) + min(first[3], second[2])
+    wakes_even = min(first[2], second[2]) + min(first[3], second[3])
+    first[0], first[1], first[2], first[3] = odd, even, wakes_odd, wakes_even
+
+
+@scalar
+def guess_all(stack, top, arity, true, false):
+    """Into ``stack[top]``: AND over so many; of OR, if the columns ``true`` and ``false`` are swapped."""
+    for k in range(top + 1, top + arity):
+        stack[top, true] *= stack[k, true]
+        stack[top, true + 2] = min(stack[top, true + 2], stack[k, true + 2])
+        stack[top, false] = min(1.0, stack[top, false] + stack[k, false])
+        stack[top, false + 2] += stack[k, false + 2]
+
+
+@driver
+def wakings(clauses, clause_ptr, clause_program, predicate, programs, likelihood, present, out):
+    """How likely each of these clauses is true, and how likely an access child of it is: two rows."""
+    program_ptr, program_item, longest = programs
+    stack = np.empty((longest + 1, 4))
+    for n in range(clauses.size):
+        c = clauses[n]
+        out[0, n] = out[1, n] = 1.0
+        for p in range(clause_ptr[c], clause_ptr[c + 1]):
+            out[0, n] *= likelihood[p]
+            out[1, n] = min(out[1, n], likelihood[p])
+        if clause_program[c] < 0:
+            continue
+        top = 0
+        for i in range(program_ptr[clause_program[c]], program_ptr[clause_program[c] + 1]):
+            item = program_item[i]
+            if item >= 0:
+                guess_leaf(item, predicate, likelihood, present, stack[top])
+                top += 1
+                continue
+            op, arity = (-item - 1) % OP_BASE, (-item - 1) // OP_BASE
+            top -= arity
+            at = stack[top]
+            if op == OP_NOT:
+                at[0], at[1], at[2], at[3] = at[1], at[0], at[3], at[2]
+            elif op == OP_AND or op == OP_OR:
+                guess_all(stack, top, arity, 0 if op == OP_AND else 1, 1 if op == OP_AND else 0)
+            elif op == OP_XOR or op == OP_XNOR:
+                for k in range(top + 1, top + arity):
+                    guess_both(at, stack[k])
+                if op == OP_XNOR:
+                    at[0], at[1], at[2], at[3] = at[1], at[0], at[3], at[2]
+            else:
+                at[0] = at[2] = op == OP_TRUE
+                at[1] = at[3] = op != OP_TRUE
+            top += 1
+        out[0, n] *= stack[0, 0]
+        out[1, n] = min(out[1, n], stack[0, 2])

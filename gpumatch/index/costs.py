@@ -13,6 +13,7 @@ from gpumatch.index.postings import Scan
 from gpumatch.index.psthash import PstHash
 from gpumatch.index.tama import Tama
 from gpumatch.kernels import plan as kernels
+from gpumatch.kernels.words import EVENTS
 from gpumatch.predicates import Array
 
 # Nanoseconds, fitted to the benchmark's workloads
@@ -22,10 +23,11 @@ _WORD = 0.16  # a word of a bitset
 _SURVIVOR, _DENSE = 25.0, 6.5  # what bitsets leave over: where that is little, and where it is much
 _LOOSE = 100.0  # the same, if bounds do not tell all of a clause
 _COUNT = 2.5  # a hit that is counted
-_UNIT = 12.0  # an expression that an access child wakes
+_UNIT, _WAKE, _EMIT = 180.0, 3.0, 12.0  # a tile's expression that is evaluated, woken by an event, true of one
 _PAIR, _LOOKUP = 75.0, 60.0  # two attributes of an event that are looked up together, and one
 _CALL = 500.0  # a batch's part for one event, whatever the index holds
 _STOPS = 0.2  # share of verification that is left where an event stops at the first match for a destination
+_EXPRESSION, _ITEM = 16, 6  # bytes of an expression in a graph, and of each of its predicates and operators
 _POSTING, _BLOCKS = 12, 3  # bytes of a posting, and how many blocks a range is cut into
 _SAMPLE = 1 << 15  # clauses by which the others are judged
 _ENTRIES = 30  # values of an event, where none was observed and there are more attributes
@@ -72,6 +74,7 @@ class Costs:
         used = np.bincount(attribute, minlength=len(given.attributes))
         self._entries = _values_of_an_event(given, used)
         present = np.ones(len(used)) if given.sample else _presence(used, self._entries)
+        self._there = present
         self._likelihood = likelihood * present[attribute]
         self._present = float(present[attribute].mean()) if len(attribute) else 1.0
         self._chance = np.empty((4, len(given.table.clause_row)))
@@ -92,7 +95,7 @@ class Costs:
         if isinstance(params, Tama):
             return _COUNT * float(hits.sum())
         if isinstance(params, ATree):
-            return _UNIT * float(one.sum())
+            return float(self._expressions(clauses).sum())
         if isinstance(params, PstHash) and params.access == 2:
             return float((two * _HEAD + three * self._verify).sum())
         if isinstance(params, Ladder):
@@ -105,6 +108,14 @@ class Costs:
         one, two, three = self._chance[:3, clauses]
         each: Array = one * _FILTER + two * _HEAD + three * self._verify
         return each
+
+    def _expressions(self, clauses: Array) -> Array:
+        """Nanoseconds of each clause in a graph of expressions: those of a tile of events are evaluated once."""
+        table, chance = self._given.table, np.empty((2, len(clauses)))
+        heads = (table.clause_ptr, table.clause_program, table.predicate, table.programs)
+        kernels.wakings(clauses, *heads, self._likelihood, self._there, chance)
+        evaluated: Array = -np.expm1(-EVENTS * chance[1])
+        return evaluated * _UNIT / EVENTS + chance[1] * _WAKE + chance[0] * _EMIT
 
     def _bitsets(self, dims: Dims, clauses: Array) -> Array:
         """Nanoseconds of each clause in bitsets over these dimensions."""
@@ -133,5 +144,10 @@ class Costs:
         """Bytes of the index itself, besides the table of predicates that all have."""
         if isinstance(params, Gem):
             return bytes_of_bitsets(params.cells, Dims(self._given, _sample(clauses)), len(clauses))
+        if isinstance(params, ATree):
+            table = self._given.table
+            own, programs = np.diff(table.clause_ptr)[clauses], table.clause_program[clauses]
+            items = int(own.sum() + np.diff(table.program_ptr)[programs[programs >= 0]].sum())
+            return len(clauses) * _EXPRESSION + items * _ITEM
         postings: int = {"scan": 1, "pstbloom": _BLOCKS}.get(params.kind, 2 * _BLOCKS)
         return len(clauses) * _POSTING * postings
