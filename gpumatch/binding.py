@@ -8,6 +8,7 @@ from typing import Any
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate, Slot, coerce, constant
 from gpumatch.expr.normal import Elements, Form, Formula, Literal, Presence, Step, Values
+from gpumatch.expr.typing_rules import operands
 from gpumatch.keys import Set, combine, complement, predicate_set
 from gpumatch.predicates import ANY, NONE, NULL, RANGE, Attributes, BlockBuilder, op_item
 from gpumatch.programs import Row
@@ -105,6 +106,8 @@ def bound_set(predicate: Predicate, type: AttributeType, given: Sequence[Any], r
     """The values that satisfy a predicate in its positive form, ``given`` the constants in the place of its slots."""
     waiting = iter(given)
     try:
+        if predicate.op == "like":
+            operands(predicate, type)  # not every type has prefixes
         constants = []
         for value in predicate.values:
             if isinstance(value, Slot):

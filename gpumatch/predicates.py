@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpumatch.keys import MAX, MIN, Cut, Set
-from gpumatch.programs import Literals, Programs, Row, share
+from gpumatch.programs import Literals, Programs, Row, renumber, share
 from gpumatch.schema import Kind, Schema
 
 Array: TypeAlias = NDArray[Any]
@@ -29,6 +29,12 @@ _OP_BASE = 8
 def op_item(kind: str | bool, arity: int) -> int:
     """The number that stands for an operator in a program."""
     return -(1 + OPERATORS[kind] + _OP_BASE * arity)
+
+
+def op_items(operators: Array, arity: Array) -> Array:
+    """The same for arrays of numbers as in OPERATORS."""
+    items: Array = -(1 + operators + _OP_BASE * arity)
+    return items
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +220,10 @@ class BlockBuilder:
         clauses = [*map(_flattened, self._clauses), *self._flat, self._single_clauses()]
         rows, programs, counts, attribute, kind, lo, hi = (list(parts) for parts in zip(*clauses, strict=True))
         clause_ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(_join(counts, np.int64))])
-        lengths, item, leaves = self.programs.arrays()
+        parts = [(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)), *self._ranges]
+        range_attribute, range_lo, range_hi = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        ranges = (range_attribute, range_lo, range_hi)
+        lengths, item, leaves = self.programs.arrays(int(clause_ptr[-1]), has_ranges, ranges)
         block = Block(
             length,
             _join(rows, np.int32),
@@ -224,14 +233,12 @@ class BlockBuilder:
             _join([*kind, leaves[1]], np.uint8),
             _join([*lo, leaves[2]], np.int64),
             _join([*hi, leaves[3]], np.int64),
-            _join([ranges[0] for ranges in self._ranges], np.int32),
-            _join([ranges[1] for ranges in self._ranges], np.int64),
-            _join([ranges[2] for ranges in self._ranges], np.int64),
+            *ranges,
             np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)]),
-            np.where(item >= 0, item + clause_ptr[-1], item).astype(np.int32),
+            item,
             list(self.pool),
         )
-        return shared(block)
+        return _without_loose_ranges(block)
 
     def _single_clauses(self) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
         singles = self._singles
@@ -256,28 +263,24 @@ def _flattened(
 def shared(block: Block) -> Block:
     """The block with one predicate for those of its programs that are equal, and without sets that nobody has."""
     own = int(block.clause_ptr[-1])
-    columns = (block.attribute, block.kind, block.lo, block.hi)
-    if len(block.attribute) == own:
-        return block
     leaves = (block.attribute[own:], block.kind[own:], block.lo[own:], block.hi[own:])
+    if len(leaves[0]) == 0:
+        return block
     ranges = (block.range_attribute, block.range_lo, block.range_hi)
-    item = np.where(block.program_item >= 0, block.program_item - own, block.program_item)
-    item, leaves = share(item, leaves, has_ranges(leaves[1]), ranges)
-    attribute, kind, lo, hi = (
-        np.concatenate([column[:own], leaf]) for column, leaf in zip(columns, leaves, strict=True)
-    )
-    held, lo, hi = own_ranges(kind, lo, hi, len(block.range_lo))
-    return replace(
-        block,
-        attribute=attribute,
-        kind=kind,
-        lo=lo,
-        hi=hi,
-        range_attribute=ranges[0][held],
-        range_lo=ranges[1][held],
-        range_hi=ranges[2][held],
-        program_item=np.where(item >= 0, item + own, item).astype(np.int32),
-    )
+    number, leaves = share(leaves, has_ranges(leaves[1]), ranges)
+    item = block.program_item.copy()
+    renumber(item, number + own, own)
+    columns = (block.attribute, block.kind, block.lo, block.hi)
+    attribute, kind, lo, hi = (np.concatenate([whole[:own], leaf]) for whole, leaf in zip(columns, leaves, strict=True))
+    return _without_loose_ranges(replace(block, attribute=attribute, kind=kind, lo=lo, hi=hi, program_item=item))
+
+
+def _without_loose_ranges(block: Block) -> Block:
+    held, lo, hi = own_ranges(block.kind, block.lo, block.hi, len(block.range_lo))
+    if len(held) == len(block.range_lo):
+        return block
+    attribute, range_lo, range_hi = block.range_attribute[held], block.range_lo[held], block.range_hi[held]
+    return replace(block, lo=lo, hi=hi, range_attribute=attribute, range_lo=range_lo, range_hi=range_hi)
 
 
 def has_ranges(kind: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 Row: TypeAlias = "tuple[int, int, int, int]"  # a predicate: attribute, kind, lo, hi
 Columns: TypeAlias = "tuple[Array, Array, Array, Array]"  # the same of many
+Ranges: TypeAlias = "tuple[Array, Array, Array]"  # attribute, lo and hi of the ranges of sets
 
 _TYPES = (np.int32, np.uint8, np.int64, np.int64)
 _LARGE = 1 << 12  # predicates from which it pays to look for equal ones at once
-_NUMBERS = 1 << 62  # combinations that fit into one integer
+_SLICE = 1 << 18
+_KINDS = 8  # more than kinds of predicates
+_TABLE = 1 << 22  # integers up to which a table of all is faster than hashing
 
 
 @dataclass(slots=True)
@@ -68,11 +71,14 @@ class Programs:
         return self.add_flat(np.full(count, len(items)), item.ravel(), columns)
 
     def add_flat(self, lengths: Array, item: Array, leaves: Columns) -> Array:
-        """Programs one after another: an item below 0 is an operator, others are places among the leaves."""
+        """Programs one after another: an item below 0 is an operator, others are places among the leaves.
+
+        The items are taken over, and may be changed.
+        """
         if len(leaves[0]) >= _LARGE:
             first, number = distinct(leaves)
             leaves = _taken(leaves, first)
-            item = _renumbered(item, number)
+            renumber(item, number)
         self._close()
         self._chunks.append((lengths, item, leaves))
         numbers = np.arange(self._count, self._count + len(lengths), dtype=np.int32)
@@ -89,19 +95,35 @@ class Programs:
         self._chunks.append((np.array(self._lengths, np.int64), np.array(self._items, np.int32), leaves))
         self._lengths, self._items, self._leaves = array("q"), array("i"), {}
 
-    def arrays(self) -> tuple[Array, Array, Columns]:
-        """Lengths and items of all programs, and the leaves that these point to, equal ones among them."""
+    def arrays(self, first: int, has_ranges: Callable[[Array], Array], ranges: Ranges) -> tuple[Array, Array, Columns]:
+        """Lengths of all programs, their items, and their leaves, of which none are equal: numbered from ``first`` on.
+
+        ``has_ranges`` tells of kinds of predicates which have ``lo:hi`` among the ranges.
+        """
         self._close()
-        items, base = [np.zeros(0, np.int32)], 0
-        for _, item, leaves in self._chunks:
-            items.append(np.where(item >= 0, item + base, item).astype(np.int32) if base else item)
-            base += len(leaves[0])
-        lengths = [np.zeros(0, np.int64), *(chunk[0] for chunk in self._chunks)]
-        return np.concatenate(lengths), np.concatenate(items), _joined([chunk[2] for chunk in self._chunks])
+        leaves = _joined([chunk[2] for chunk in self._chunks])
+        number, leaves = share(leaves, has_ranges(leaves[1]), ranges)
+        number += first
+        item = np.empty(sum(len(chunk[1]) for chunk in self._chunks), np.int32)
+        base = end = 0
+        for _, part, own in self._chunks:
+            item[end : end + len(part)] = part
+            renumber(item[end : end + len(part)], number[base : base + len(own[0])])
+            base += len(own[0])
+            end += len(part)
+        return np.concatenate([np.zeros(0, np.int64), *(chunk[0] for chunk in self._chunks)]), item, leaves
 
 
-def share(item: Array, leaves: Columns, sets: Array, ranges: tuple[Array, Array, Array]) -> tuple[Array, Columns]:
-    """Programs with one leaf for equal predicates. ``sets``: which leaves have ``lo:hi`` among the ranges."""
+def renumber(item: Array, number: Array, first: int = 0) -> None:
+    """Give the leaves in programs, which are numbered from ``first`` on, other numbers, in place."""
+    for start in range(0, len(item), _SLICE):  # of a size that stays in the cache
+        part = item[start : start + _SLICE]
+        at = np.flatnonzero(part >= 0)
+        part[at] = number[part[at] - first]
+
+
+def share(leaves: Columns, sets: Array, ranges: Ranges) -> tuple[Array, Columns]:
+    """For each leaf its number among those that differ, and these. ``sets``: which have ``lo:hi`` among the ranges."""
     attribute, kind, lo, hi = leaves
     at = np.flatnonzero(sets)
     if len(at):
@@ -109,10 +131,10 @@ def share(item: Array, leaves: Columns, sets: Array, ranges: tuple[Array, Array,
         lo, hi = lo.copy(), hi.copy()
         lo[at], hi[at] = lo[same], hi[same]
     first, number = distinct((attribute, kind, lo, hi))
-    return _renumbered(item, number), _taken((attribute, kind, lo, hi), first)
+    return number, _taken((attribute, kind, lo, hi), first)
 
 
-def _first_equal(lo: Array, hi: Array, ranges: tuple[Array, Array, Array]) -> Array:
+def _first_equal(lo: Array, hi: Array, ranges: Ranges) -> Array:
     """For each span of the ranges the first that holds the same."""
     lengths = hi - lo
     ends = np.cumsum(lengths)
@@ -126,34 +148,35 @@ def _first_equal(lo: Array, hi: Array, ranges: tuple[Array, Array, Array]) -> Ar
     return first[number]
 
 
-def distinct(columns: Sequence[Array]) -> tuple[Array, Array]:
-    """The places of distinct rows of columns of integers, in their order, and for each row which of them it equals."""
-    number, size = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        most = int(column.max(initial=0)) + 1
-        if most > 1 << 20 or column.min(initial=0) < 0:
-            first, column = _firsts(pa.array(column))
-            most = len(first)
-        if size * most > _NUMBERS:
-            first, number = _firsts(pa.array(number))
-            number, size = number.astype(np.int64), len(first)
-        number *= most
-        number += column
-        size *= most
-    return _firsts(pa.array(number))
+def distinct(leaves: Columns) -> tuple[Array, Array]:
+    """The places of distinct leaves, in their order, and for each leaf which of them it equals."""
+    attribute, kind, lo, hi = leaves
+    numbered = [_firsts(pa.array(column)) for column in (lo, hi)]
+    numbered.append(_dense(attribute.astype(np.int64) * _KINDS + kind, (int(attribute.max(initial=0)) + 1) * _KINDS))
+    first, number = numbered[0]
+    for others, other in numbered[1:]:
+        size = len(others)
+        first, number = _dense(number.astype(np.int64) * size + other, len(first) * size)
+    return first, number
+
+
+def _dense(values: Array, size: int) -> tuple[Array, Array]:
+    """As ``_firsts``, of integers below ``size``; where that is small, by a table."""
+    if size > _TABLE:
+        return _firsts(pa.array(values))
+    seen = np.empty(size, np.int32)
+    seen[values[::-1]] = np.arange(len(values) - 1, -1, -1, dtype=np.int32)  # the last one written is the first
+    earliest = seen[values]
+    first = np.flatnonzero(earliest == np.arange(len(values)))
+    seen[values[first]] = np.arange(len(first), dtype=np.int32)
+    return first, seen[values]
 
 
 def _firsts(values: Any) -> tuple[Array, Array]:
-    """The places where values of an Arrow array occur first, and for each which of them it equals."""
+    """The places where values of an Arrow array occur first, in their order, and for each value which of them it is."""
     number = values.dictionary_encode().indices.to_numpy()
     # Numbers are given in the order of appearance, so a new one is above all before it.
     return np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1)), number
-
-
-def _renumbered(item: Array, number: Array) -> Array:
-    if len(number) == 0:
-        return item
-    return np.where(item >= 0, number[np.maximum(item, 0)], item).astype(np.int32, copy=False)
 
 
 def _taken(leaves: Columns, at: Array) -> Columns:

@@ -55,20 +55,24 @@ def group_expressions(
 
 def group_built(expressions: Iterable[tuple[int, Expr]]) -> list[Group]:
     """Groups of expressions that were built, not written: the same idea on finished values."""
-    found: dict[tuple[Any, ...], tuple[Expr, list[int], list[list[Any]]]] = {}
+    found: dict[tuple[Any, ...], list[tuple[int, Expr]]] = {}
     for row, expr in expressions:
         shape = tuple(
-            (item.attribute, item.op, len(item.values), item.negated) if isinstance(item, Predicate) else item
-            for item in expr.program
+            [
+                (item.attribute, item.op, len(item.values), item.negated) if isinstance(item, Predicate) else item
+                for item in expr.program
+            ]
         )
-        values = [value for item in expr.program if isinstance(item, Predicate) for value in item.values]
-        group = found.get(shape)
-        if group is None:
-            group = found[shape] = (_template(expr), [], [[] for _ in values])
-        group[1].append(row)
-        for column, value in zip(group[2], values, strict=True):
-            column.append(value)
-    return [Group(template, rows, columns, False) for template, rows, columns in found.values()]
+        found.setdefault(shape, []).append((row, expr))
+    return [_group(members) for members in found.values()]
+
+
+def _group(members: list[tuple[int, Expr]]) -> Group:
+    rows = [row for row, _ in members]
+    if len(members) == 1:
+        return Group(members[0][1], rows, [], False)
+    values = [[value for item in expr.predicates() for value in item.values] for _, expr in members]
+    return Group(_template(members[0][1]), rows, [list(column) for column in zip(*values, strict=True)], False)
 
 
 def _template(expr: Expr) -> Expr:
@@ -87,19 +91,22 @@ class GroupAdder:
 
     def __init__(self, builder: BlockBuilder, attributes: Attributes, splitting: Splitting) -> None:
         self._builder, self._attributes, self._splitting = builder, attributes, splitting
+        self._multi = {
+            name: type.multi for name, type in zip(attributes.schema.names, attributes.schema.types, strict=True)
+        }
         self._rows = RowBinder(builder, attributes)
 
     def add(self, group: Group, errors: dict[int, GpumatchError]) -> None:
         """Add the group's subscriptions. Rows whose constants do not suit go to ``errors`` instead."""
-        schema = self._attributes.schema
+        few = len(group.rows) < _MANY
         try:
-            form = normal_form(group.template, lambda name: schema[name].multi, self._splitting)
-            for predicate in group.template.predicates():
-                operands(predicate, schema[predicate.attribute])
+            form = normal_form(group.template, self._is_multi, self._splitting)
+            for predicate in () if few else group.template.predicates():
+                operands(predicate, self._attributes.schema[predicate.attribute])
         except GpumatchError as error:
             errors.update((row, error) for row in group.rows)
             return
-        if len(group.rows) < _MANY:
+        if few:
             self._rows.add(group.template, group.rows, group.constants, group.raw, form, errors)
             return
         binding = _Binding(self._builder, self._attributes, group)
@@ -108,6 +115,10 @@ class GroupAdder:
         for clause in form.clauses:
             literals = [one for literal in clause for one in binding.literals(literal)]
             self._builder.add_clauses(binding.rows, literals, programs)
+
+    def _is_multi(self, name: str) -> bool:
+        known = self._multi.get(name)
+        return self._attributes.schema[name].multi if known is None else known  # an unknown one is an error
 
 
 class _Binding:
