@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +13,13 @@ from gpumatch.device.encode import Coded, pointers
 from gpumatch.device.resident import HeldIndex, Resident
 from gpumatch.index import Gem
 from gpumatch.index.flat import count as add_to_counter
-from gpumatch.kernels.cuda import gem, ladder, postings, psthash, tama, target, triangle, work
+from gpumatch.kernels.cuda import atree, gem, ladder, postings, psthash, tama, target, triangle, work
 from gpumatch.kernels.gem import LANES, STRICTER, WORDS
+from gpumatch.kernels.words import EVENTS
 
 _KEY = 8  # bytes
+WORD = 64  # events that a word of a node has bits for
+_ALL = (1 << WORD) - 1
 _SHARE = 1024  # events that one block of gem.sift takes
 _LOG_WORDS = 2  # as a power of two: 4 words, the least that memory gives at once
 
@@ -238,6 +242,61 @@ def _triangle(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
     return keys
 
 
+def node_count(index: HeldIndex) -> int:
+    """How many nodes a graph of expressions has words for."""
+    return len(index.flat.arrays["parent_ptr"]) - 1
+
+
+def _atree(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+    """What events satisfy; nothing is left to decide."""
+    a, host, xp = index.arrays, index.flat.arrays, card.xp
+    value = yield from _leaves(card, index, coded)
+    nodes, words = node_count(index), -(-coded.length // WORD)
+    levels = host["level_ptr"].tolist()
+    inner, programs = levels[-1], (a["unit_ptr"], a["items"], a["base"], value)
+    for first, last in pairwise(levels):
+        card.launch(atree.evaluate_nodes, (last - first) * words, first, last, nodes - inner, words, *programs)
+    clauses = index.flat.last - index.flat.first
+    step = max(card.budget // (8 * words), 1)
+    keys = []
+    for clause in range(0, clauses, step):
+        part = min(step, clauses - clause)
+        out = xp.empty(part * words, dtype=np.uint64)
+        counts = xp.empty(card.tiles(len(out)), dtype=np.int64)
+        units = (inner + clause, inner + clause + part)
+        card.launch(atree.evaluate_clauses, len(out), *units, words, *programs, out, counts)
+        ends = xp.cumsum(counts)
+        listed = xp.empty((yield ends[-1:]), dtype=np.int64)
+        card.launch(
+            atree.list_clauses, len(out) if len(listed) else 0, out, index.flat.first + clause, words, ends, listed
+        )
+        keys.append(listed)
+    add_to_counter(index.flat, "evaluated", (inner + clauses) * -(-coded.length // EVENTS))
+    return keys
+
+
+def _leaves(card: Card, index: HeldIndex, coded: Coded) -> Job[Any]:
+    """Words of all nodes, of which those of predicates are set."""
+    a, host, xp = index.arrays, index.flat.arrays, card.xp
+    nodes, words = node_count(index), -(-coded.length // WORD)
+    value = xp.empty(nodes * words, dtype=np.uint64)
+    value[: (nodes - int(host["level_ptr"][-1])) * words] = 0
+    always = int(host["graph"][2])
+    if always >= 0:
+        value[always * words : (always + 1) * words] = np.uint64(_ALL)
+        value[(always + 1) * words - 1 : (always + 1) * words] = np.uint64(_ALL >> (-coded.length % WORD))
+    entries = xp.arange(len(coded.code), dtype=np.int32)
+    args = (entries, coded.attribute, coded.code, a["directory"], a["node_ptr"])
+    runs = yield from _runs(card, len(entries), (postings.count_runs, postings.fill_runs), *args)
+    if runs.slots:
+        tile_run = tile_runs(card, runs.slot_ptr, 0, runs.slots)
+        pieces = (a["waiting"], a["piece_node"], a["piece_lo"], a["piece_hi"])
+        card.launch(
+            atree.set_leaves, runs.slots, tile_run, *runs.arrays(), coded.event, coded.code, *pieces, words, value
+        )
+    return value
+
+
 _OF: dict[str, Callable[[Card, Resident, HeldIndex, Coded], Job[list[Any]]]] = {
     "scan": _postings,
     "pstbloom": _postings,
@@ -245,6 +304,7 @@ _OF: dict[str, Callable[[Card, Resident, HeldIndex, Coded], Job[list[Any]]]] = {
     "ladder": _ladder,
     "tama": _tama,
     "gem": _gem,
+    "atree": _atree,
 }
 
 

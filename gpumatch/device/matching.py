@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpumatch.arrays import finish
-from gpumatch.device.candidates import candidates, kept
+from gpumatch.device.candidates import WORD, candidates, kept, node_count
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Coded, Encoder
 from gpumatch.device.resident import HeldIndex, Resident
 from gpumatch.events import EventBatch
-from gpumatch.index import Tama
+from gpumatch.index import ATree, Gem, Tama
 from gpumatch.index.flat import count as add_to_counter
 from gpumatch.kernels.cuda import verify, work
 
@@ -52,10 +52,18 @@ def _at_once(card: Card, targets: Sequence[Target], count: int) -> int:
     most = min(_EVENTS, max(-(-count // _PIECES), _FEW))
     for target in targets:
         most = min(most, card.budget // max(4 * target.resident.width, 1))
-        if target.ascending:  # bitsets of all clauses at once spare the sorting of matches
+        for index in target.resident.indexes:
+            if isinstance(index.flat.params, ATree):
+                most = min(most, WORD * max(card.budget // (8 * max(node_count(index), 1)), 1))
+        if _in_order(target):  # bitsets of all clauses at once spare the sorting of matches
             fits = card.budget // max(8 * len(target.resident.indexes[0].arrays["loose"]), 1)
             most = min(most, fits) if fits >= _ENOUGH else most
     return max(most, 1)
+
+
+def _in_order(target: Target) -> bool:
+    """Are matches found event by event, with ascending rows?"""
+    return target.ascending and isinstance(target.resident.indexes[0].flat.params, Gem)
 
 
 def _joined(card: Card, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
@@ -73,13 +81,14 @@ def _match_range(
 ) -> Job[tuple[Any, Any]]:
     xp = card.xp
     found: list[Any] = []
-    in_order = len(targets) == 1 and targets[0].ascending and not once
+    in_order = len(targets) == 1 and _in_order(targets[0]) and not once
     for target, encoder in zip(targets, encoders, strict=True):
         coded = yield from encoder.encode(start, stop)
         for index in target.resident.indexes:
             pieces = yield from candidates(card, target.resident, index, coded)
             for keys in pieces:
-                keys = yield from _verified(card, target.resident, coded, keys)
+                if not isinstance(index.flat.params, ATree):
+                    keys = yield from _verified(card, target.resident, coded, keys)
                 if isinstance(index.flat.params, Tama) and index.flat.params.approximate and not once:
                     yield from _sample(card, target.resident, index, coded, keys)
                 found.append((yield from _rows(card, target.rows, keys)))

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from gpumatch.coded import Table
 from gpumatch.codes import Codebook
 from gpumatch.device.card import Card
-from gpumatch.index import FlatIndex
+from gpumatch.index import ATree, FlatIndex
 from gpumatch.predicates import Array, Attributes
 
 # Arrays of indexes that only the CPU's kernels read.
 _STAY = {"summary", "expected", "observed", "cache_nearest", "cache_cell", "cache_bits", "cache_added"}
+_STAY |= {"level_ptr", "parent_ptr", "parent", "ascending", "graph"}
 
 
 class HeldIndex(NamedTuple):
@@ -34,12 +35,20 @@ class Parts(NamedTuple):
     def of_index(self, flat: FlatIndex) -> dict[str, Array]:
         return {name: array for name, array in flat.arrays.items() if name not in _STAY}
 
+    def of_table(self) -> list[Array]:
+        """What candidates are tested by: clauses, predicates and programs. Graphs leave none to be tested."""
+        table = self.table
+        arrays = [table.clause_ptr, table.clause_program, *table.predicates(), *table.programs[:2]]
+        if all(isinstance(flat.params, ATree) for flat in self.indexes):
+            return [array[:0] for array in arrays]
+        return arrays
+
     @property
     def nbytes(self) -> int:
         """On the device, with a row for each clause."""
-        table, attributes = self.table, self.attributes
+        attributes = self.attributes
         held = [attributes.multi, attributes.presence, attributes.single, *self.book.search()]
-        held += [table.clause_row, table.clause_ptr, table.clause_program, *table.predicates(), *table.programs[:2]]
+        held += [self.table.clause_row, *self.of_table()]
         for flat in self.indexes:
             held += self.of_index(flat).values()
         return sum(array.nbytes for array in held)
@@ -49,18 +58,17 @@ class Resident:
     """A segment on a device."""
 
     def __init__(self, card: Card, parts: Parts) -> None:
-        attributes, table = parts.attributes, parts.table
+        attributes = parts.attributes
         self.card, self.attributes, self.book, self.used = card, attributes, parts.book, parts.used
         self.nbytes, self.width = parts.nbytes, len(attributes)
         self.multi, self.presence, self.single = map(
             card.hold, (attributes.multi, attributes.presence, attributes.single)
         )
         self.search = tuple(map(card.hold, parts.book.search()))
-        self.clause_ptr, self.clause_program = card.hold(table.clause_ptr), card.hold(table.clause_program)
-        self.predicates = tuple(map(card.hold, table.predicates()))
-        program_ptr, program_item, self.depth = table.programs
-        self.programs = (card.hold(program_ptr), card.hold(program_item))
-        self.has_programs = len(program_ptr) > 1
+        self.clause_ptr, self.clause_program, *held = map(card.hold, parts.of_table())
+        self.predicates, self.programs = tuple(held[:3]), tuple(held[3:])
+        self.depth = parts.table.programs[2]
+        self.has_programs = len(parts.table.programs[0]) > 1
         self.indexes = [
             HeldIndex(flat, {name: card.hold(array) for name, array in parts.of_index(flat).items()})
             for flat in parts.indexes
