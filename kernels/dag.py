@@ -381,13 +381,16 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
                 places *= 4
             table = larger_table(hashes, count[0], places)
             dag = (ops, ptr, child, hashes, table, count)
-        if members.size < size + 1:
-            members = np.empty(2 * (size + 1), np.int64)
+        node = program_node(g, programs, buffers, memo, predicates, attributes, dag) if g >= 0 else np.int64(TRUE_NODE)
+        alone = ops[node] != AND  # else its members join those of the clause
+        own = 1 if alone else ptr[node + 1] - ptr[node]
+        if members.size < size + own:
+            members = np.empty(2 * (size + own), np.int64)
+        for i in range(own):
+            members[i] = node if alone else child[ptr[node] + i]
         for i in range(size):
-            members[i] = known_node(clause_ptr[c] + i, T, memo, predicates, attributes, dag)
-        if g >= 0:
-            members[size] = program_node(g, programs, buffers, memo, predicates, attributes, dag)
-            size += 1
+            members[own + i] = known_node(clause_ptr[c] + i, T, memo, predicates, attributes, dag)
+        size += own
         top = start(dag)
         for i in range(size):
             child[top + i] = members[i]

@@ -106,7 +106,7 @@ def _room(table: Table) -> tuple[int, int]:
     multiplied, plain = int(arity[xor].sum()), int(arity[~xor].sum())
     own, clauses = len(kind), len(table.clause_row)
     nodes = 2 * len(operator) + 6 * multiplied + 4 * own + clauses + 8
-    children = 2 * plain + 12 * multiplied + 16 * own + 4 * ranges + clauses + 2 * table.programs[2] + 64
+    children = 2 * plain + 12 * multiplied + 16 * own + 4 * ranges + 2 * clauses + 4 * table.programs[2] + 64
     return nodes, children
 
 
