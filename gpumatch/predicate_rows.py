@@ -31,6 +31,7 @@ _OPS: dict[str, tuple[PredicateOp, bool]] = {
     "is not null": ("null", True),
     **{f"not {op}": (op, True) for op in ("between", "in", "like")},
 }
+_CODES: dict[str, int] = {kind: OPERATORS[kind] for kind in CONNECTIVES}
 _BOOLS = {"true": True, "false": False}
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
 _FAST = ("=", "<", "<=", ">", ">=", "between")
@@ -45,7 +46,7 @@ class Rows:
         self.written: list[Any] = ops.to_pylist()
         spaced = list(map(_spaced, self.written))
         self.ops: list[tuple[PredicateOp | None, bool]] = [_OPS.get(text, (None, False)) for text in spaced]
-        self.connective: Array = np.array([OPERATORS.get(text, -1) for text in spaced], np.int64)[self.op]
+        self.connective: Array = np.array([_CODES.get(text, -1) for text in spaced], np.int64)[self.op]
         names, self.name = _dictionary(table, "attribute")
         self.names: list[Any] = names.to_pylist()
         places = [attributes.schema.find(name) for name in self.names]

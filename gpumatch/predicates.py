@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumatch.expr.tree import Connective, Op
 from gpumatch.keys import MAX, MIN, Cut, Set
 from gpumatch.programs import Literals, Programs, Row, renumber, share
 from gpumatch.schema import Kind, Schema
@@ -22,13 +23,21 @@ Array: TypeAlias = NDArray[Any]
 
 RANGE, SET, ANY, NONE, NULL = 0, 1, 2, 3, 4  # as in kernels.predicates, which is not imported to stay light
 EMPTY = (0, -1)  # a RANGE that holds no key, whatever the type
-OPERATORS = {"not": 0, "and": 1, "or": 2, "xor": 3, "xnor": 4, True: 5, False: 6}
+OPERATORS: dict[Connective | bool, int] = {"not": 0, "and": 1, "or": 2, "xor": 3, "xnor": 4, True: 5, False: 6}
+_KINDS = list(OPERATORS)
 _OP_BASE = 8
 
 
-def op_item(kind: str | bool, arity: int) -> int:
+def op_item(kind: Connective | bool, arity: int) -> int:
     """The number that stands for an operator in a program."""
     return -(1 + OPERATORS[kind] + _OP_BASE * arity)
+
+
+def operator_of(item: int) -> Op | bool:
+    """The operator that a number in a program stands for."""
+    arity, code = divmod(-1 - item, _OP_BASE)
+    kind = _KINDS[code]
+    return kind if isinstance(kind, bool) else Op(kind, arity)
 
 
 def op_items(operators: Array, arity: Array) -> Array:
