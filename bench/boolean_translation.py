@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from abe import AND, NOT, OR, PREDICATE, XOR, BooleanWorkload, compiled, ends_of, links
+import pyarrow as pa
+from abe import AND, NOT, OR, PREDICATE, XOR, BooleanWorkload, PredicateTable, compiled, ends_of, links
 from engines import Csr, Engine
 from numpy.typing import NDArray
 
-STEP = 8 << 20  # rows of a table of predicates
+from gpumatch.keys import MAX, MIN
+from gpumatch.predicates import RANGE, SET, Block
+from gpumatch.segments import Source
 
 
 class Conjunctions(NamedTuple):
-    """The disjunctive normal forms of expressions, one clause after the other."""
+    """The disjunctive normal forms of expressions, one clause after the other, as lists of predicates and NOTs."""
 
     owner: NDArray[np.int64]  # expression of each clause, ascending
     offsets: NDArray[np.int64]
     predicate: NDArray[np.int32]
     negated: NDArray[np.bool_]
+
+
+class Literals(NamedTuple):
+    """The clauses that some event satisfies, with one set of values for each attribute that they test."""
+
+    owner: NDArray[np.int32]
+    offsets: NDArray[np.int64]  # of clauses among literals
+    attribute: NDArray[np.int32]
+    pieces: NDArray[np.int64]  # of literals among ranges
+    lo: NDArray[np.int64]
+    hi: NDArray[np.int64]
 
 
 def clause_counts(workload: BooleanWorkload) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -60,56 +73,44 @@ def _counts(kind: Any, operand: Any, size: Any, true: Any, false: Any) -> None:
 
 
 def conjunctions(workload: BooleanWorkload) -> Conjunctions:
-    """All clauses but those that contradict themselves. XOR and XNOR have two operands."""
-    programs, table, found = workload.programs, workload.predicates, links(workload.programs)
+    """All clauses of all expressions. XOR and XNOR have two operands."""
+    programs, found = workload.programs, links(workload.programs)
     if (programs.operand[programs.kind >= XOR] != 2).any():
         raise ValueError("XOR and XNOR of other than two operands are not translated")
     counts = [array.astype(np.int64) for array in clause_counts(workload)]
-    write = compiled(_write)
-    given = (programs.offsets, programs.kind, programs.operand, found.size, *counts, *table)
+    given = (programs.offsets, programs.kind, programs.operand, found.size, *counts)
     room = int(np.diff(programs.offsets).max())
-    nothing = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
-    clauses, literals = write(*given, room, False, *nothing)
+    clauses = int(counts[0][programs.offsets[1:] - 1].sum())
     of_clauses = np.empty(clauses, np.int64), np.zeros(clauses + 1, np.int64)
+    literals = compiled(_write)(*given, room, *of_clauses, np.empty(0, np.int32), np.empty(0, np.bool_))
     made = Conjunctions(*of_clauses, np.empty(literals, np.int32), np.empty(literals, np.bool_))
-    write(*given, room, True, *made)
+    compiled(_write)(*given, room, *made)
     return made
 
 
 def _write(
-    offsets: Any, kind: Any, operand: Any, size: Any, true: Any, false: Any, attribute: Any, lo: Any, hi: Any,
-    room: int, fill: bool, owner: Any, ends: Any, predicate: Any, negated: Any,
-) -> tuple[int, int]:  # fmt: skip
-    """Write clause after clause: its number says, digit by digit, which alternative to take at each node."""
+    offsets: Any, kind: Any, operand: Any, size: Any, true: Any, false: Any, room: int, owner: Any, ends: Any,
+    predicate: Any, negated: Any,
+) -> int:  # fmt: skip
+    """Write clause after clause: its number says, digit by digit, which alternative to take at each node.
+
+    Without room for literals they are only counted.
+    """
     node, digit = np.empty(room + 1, np.int64), np.empty(room + 1, np.int64)
     wrong = np.empty(room + 1, np.bool_)  # whether the node is to be false
-    held, is_not = np.empty(room, np.int32), np.empty(room, np.bool_)
-    clauses = literals = 0
+    clause = literals = 0
     for e in range(len(offsets) - 1):
         root = offsets[e + 1] - 1
         for number in range(true[root]):
             node[0], digit[0], wrong[0] = root, number, False
-            top, count, dead = 1, 0, False
-            while top > 0 and not dead:
+            top = 1
+            while top > 0:
                 top -= 1
                 i, j, no = node[top], digit[top], wrong[top]
                 if kind[i] == PREDICATE:
-                    p, known = operand[i], False
-                    for k in range(count):
-                        q = held[k]
-                        if attribute[q] != attribute[p]:
-                            continue
-                        if q == p and is_not[k] == no:
-                            known = True
-                        elif not no and not is_not[k]:
-                            dead |= lo[p] > hi[q] or lo[q] > hi[p]
-                        elif no and not is_not[k]:
-                            dead |= lo[p] <= lo[q] and hi[q] <= hi[p]
-                        elif not no:
-                            dead |= lo[q] <= lo[p] and hi[p] <= hi[q]
-                    if not known:
-                        held[count], is_not[count] = p, no
-                        count += 1
+                    if len(predicate) > 0:
+                        predicate[literals], negated[literals] = operand[i], no
+                    literals += 1
                 elif kind[i] == NOT:
                     node[top], digit[top], wrong[top] = i - 1, j, not no
                     top += 1
@@ -140,21 +141,84 @@ def _write(
                     node[top], digit[top], wrong[top] = a, j // ways, second
                     node[top + 1], digit[top + 1], wrong[top + 1] = b, j % ways, second != differ
                     top += 2
-            if dead:
-                continue
-            if fill:
-                owner[clauses], ends[clauses + 1] = e, literals + count
-                predicate[literals : literals + count] = held[:count]
-                negated[literals : literals + count] = is_not[:count]
-            clauses += 1
-            literals += count
-    return clauses, literals
+            owner[clause], ends[clause + 1] = e, literals
+            clause += 1
+    return literals
+
+
+def merged(made: Conjunctions, table: PredicateTable) -> Literals:
+    """Predicates of a clause on one attribute become one set of values; clauses with an empty one are dropped."""
+    room = int(np.diff(made.offsets).max())
+    nothing = np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(1, np.int64)
+    bounds = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    clauses, literals, pieces = compiled(_merge)(*made, *table, room, False, *nothing, *bounds)
+    out = Literals(
+        np.empty(clauses, np.int32),
+        np.zeros(clauses + 1, np.int64),
+        np.empty(literals, np.int32),
+        np.zeros(literals + 1, np.int64),
+        *np.empty((2, pieces), np.int64),
+    )
+    compiled(_merge)(*made, *table, room, True, *out)
+    return out
+
+
+def _merge(
+    owner: Any, ends: Any, predicate: Any, negated: Any, attribute: Any, lo: Any, hi: Any, room: int, fill: bool,
+    out_owner: Any, out_ends: Any, out_attribute: Any, out_pieces: Any, out_lo: Any, out_hi: Any,
+) -> tuple[int, int, int]:  # fmt: skip
+    held = np.empty(room, np.int64)
+    clauses = literals = pieces = 0
+    for c in range(len(owner)):
+        count = ends[c + 1] - ends[c]
+        for k in range(count):  # by number of the predicate: by attribute, then by lower bound
+            at, place = ends[c] + k, k
+            while place > 0 and predicate[held[place - 1]] > predicate[at]:
+                held[place] = held[place - 1]
+                place -= 1
+            held[place] = at
+        first_literal, first_piece, k, dead = literals, pieces, 0, False
+        while k < count and not dead:
+            on, start = attribute[predicate[held[k]]], k
+            low, high = MIN, MAX
+            while k < count and attribute[predicate[held[k]]] == on:
+                p = predicate[held[k]]
+                if not negated[held[k]]:
+                    low, high = max(low, lo[p]), min(high, hi[p])
+                k += 1
+            before = pieces
+            for i in range(start, k):
+                p = predicate[held[i]]
+                if negated[held[i]]:
+                    if lo[p] > low and low <= high:
+                        if fill:
+                            out_lo[pieces], out_hi[pieces] = low, min(high, lo[p] - 1)
+                        pieces += 1
+                    low = max(low, hi[p] + 1)
+            if low <= high:
+                if fill:
+                    out_lo[pieces], out_hi[pieces] = low, high
+                pieces += 1
+            dead = pieces == before
+            if not dead:
+                if fill:
+                    out_attribute[literals], out_pieces[literals + 1] = on, pieces
+                literals += 1
+        if dead:
+            literals, pieces = first_literal, first_piece
+            continue
+        if fill:
+            out_owner[clauses], out_ends[clauses + 1] = owner[c], literals
+        clauses += 1
+    return clauses, literals, pieces
 
 
 class Translation(Engine):
-    """Every clause of every expression's disjunctive normal form as a conjunction for ``Matcher(index="auto")``.
+    """Every clause of every expression's disjunctive normal form as a conjunction in the index that auto chooses.
 
-    Results are mapped back to expressions, each once. Where there would be more clauses than ``most`` it is not tried.
+    A clause becomes what ``add`` makes of a branch of an OR, so that an expression is returned once. It gets there as
+    arrays, past the public face, which would take hours for clauses with ``<>``. Where there would be more clauses
+    than ``most`` it is not tried.
     """
 
     most = 30_000_000
@@ -167,12 +231,11 @@ class Translation(Engine):
         import gpumatch as gm
 
         gm.set_num_threads(self.threads)
-        made = conjunctions(workload)
-        self.owner = made.owner
         self.from_csr = gm.EventBatch.from_csr
-        self.matcher = gm.Matcher(workload.schema, index="auto")
-        for table in _tables(workload, made):
-            self.matcher.add_predicates(table)
+        self.matcher: Any = gm.Matcher(workload.schema, index="auto")
+        made = merged(conjunctions(workload), workload.predicates)
+        source = Source(pa.array(workload.ids), None, _block(made, len(workload.ids)), None)
+        self.matcher._add_block(source, {}, "raise")
         start = time.process_time()
         self.matcher.compact()
         self.index_s = time.process_time() - start
@@ -180,39 +243,21 @@ class Translation(Engine):
 
     def match(self, events: Any) -> Csr:
         found = self.matcher.match(self.from_csr(*events))
-        owner = self.owner[found.rows]  # ascending in each event, as rows are
-        fresh = np.ones(len(owner), np.bool_)
-        fresh[1:] = owner[1:] != owner[:-1]
-        fresh[found.offsets[:-1][found.offsets[:-1] < len(owner)]] = True
-        return ends_of(fresh)[found.offsets], owner[fresh]
+        return found.offsets, found.rows
 
     def bytes(self) -> int | None:
-        return int(self.matcher.stats()["bytes"]) + self.owner.nbytes
+        return int(self.matcher.stats()["bytes"])
 
 
-def _tables(workload: BooleanWorkload, made: Conjunctions) -> Iterator[Any]:
-    """The long form, some millions of rows at a time."""
-    import pyarrow as pa
-
-    names, operators = pa.array(list(workload.schema)), pa.array(["=", "<>", "between", "not between"])
-    at = 0
-    while at < len(made.owner):
-        end = max(at + 1, int(np.searchsorted(made.offsets, made.offsets[at] + STEP, "right")) - 1)
-        inside = slice(*made.offsets[[at, end]].tolist())
-        lo, hi = (side[made.predicate[inside]] for side in workload.predicates[1:])
-        is_range = lo != hi
-        ends = np.concatenate([[0], np.cumsum(2 * is_range)]).astype(np.int32)
-        bounds = np.column_stack([lo, hi])[is_range].ravel()
-        number = (2 * is_range + made.negated[inside]).astype(np.int8)
-        yield pa.table(
-            {
-                "id": np.repeat(np.arange(at, end), np.diff(made.offsets[at : end + 1])),
-                "attribute": pa.DictionaryArray.from_arrays(
-                    workload.predicates.attribute[made.predicate[inside]], names
-                ),
-                "op": pa.DictionaryArray.from_arrays(number, operators),
-                "value": pa.array(lo, mask=is_range),
-                "values": pa.ListArray.from_arrays(ends, bounds, mask=pa.array(~is_range)),
-            }
-        )
-        at = end
+def _block(made: Literals, length: int) -> Block:
+    """Literals of one range hold it themselves; those of several tell where they begin and end among the ranges."""
+    first, last = made.pieces[:-1], made.pieces[1:]
+    is_set = last - first > 1
+    in_set = np.repeat(is_set, last - first)
+    place = ends_of(in_set)
+    lo, hi = (np.where(is_set, place[end], bound[first]) for end, bound in ((first, made.lo), (last, made.hi)))
+    none = np.full(len(made.owner), -1, np.int32)
+    ranges = np.repeat(made.attribute, last - first)[in_set], made.lo[in_set], made.hi[in_set]
+    programs = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    kind = np.where(is_set, SET, RANGE).astype(np.uint8)
+    return Block(length, made.owner, made.offsets, none, made.attribute, kind, lo, hi, *ranges, *programs, [])

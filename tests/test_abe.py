@@ -246,17 +246,17 @@ def test_translation_agrees_with_the_oracle(case: str) -> None:
 
 
 def test_translation_drops_contradictions() -> None:
-    workload = small(n=400)
-    made = translation.conjunctions(workload)
-    assert len(made.owner) < translation.clauses_of(workload)
+    workload = small(n=400, equality=0.5)
+    whole = translation.conjunctions(workload)
+    assert len(whole.owner) == translation.clauses_of(workload)
+    made = translation.merged(whole, workload.predicates)
+    assert 400 < len(made.owner) < len(whole.owner)
     assert (np.diff(made.owner) >= 0).all()
-    attribute, lo, hi = (column[made.predicate] for column in workload.predicates)
-    clause = np.repeat(np.arange(len(made.owner)), np.diff(made.offsets))
-    positive = ~made.negated
-    held = {}
-    for one in zip(clause[positive].tolist(), attribute[positive].tolist(), lo[positive].tolist(), strict=True):
-        assert held.setdefault(one[:2], one[2]) == one[2]  # one value of an attribute
-    assert (hi == lo).all()
+    assert (made.lo <= made.hi).all()
+    assert (np.diff(made.pieces) >= 1).all()
+    assert (np.diff(made.pieces) >= 2).any()  # NOT of a value between others
+    for first, last in pairwise(made.offsets):
+        assert (np.diff(made.attribute[first:last]) > 0).all()  # one literal for each attribute
 
 
 def test_translation_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
