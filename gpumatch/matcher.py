@@ -117,7 +117,8 @@ class Matcher:
     def add_predicates(self, table: Any, on_error: OnError = "raise", destination: Any = None) -> list[Rejected]:
         """Add from a table with a predicate a row: id, attribute, op, and value or values; those of an id are ANDed.
 
-        A list of destinations has one for each id, in the order in which ids first occur.
+        A row may be an operator instead, after its operands: op is and, or, not, xor or xnor, attribute is null, value
+        is how many it joins. A list of destinations has one for each id, in the order in which ids first occur.
         """
         names, texts, block, errors = predicate_block(self._attributes, arrow_table(table, []), self._splitting)
         belonging = Destinations.of(destination, len(names))
