@@ -201,6 +201,31 @@ def test_any_kind_of_table_is_as_the_text(frame: Any, splitting: Splitting) -> N
     assert list(matcher.ids) == ["p", "q", "r"]
 
 
+def test_through_the_a_tree() -> None:
+    matcher, same = gm.Matcher(SCHEMA, index="atree"), gm.Matcher(SCHEMA, index="atree")
+    matcher.add_predicates(table(*EXAMPLE))
+    same.add(EXAMPLE_TEXTS)
+    assert matcher.stats()["clauses"] == 3
+    batch = [{"i": i, "j": j, "x": x} for i in (None, 1, 3, 7) for j in (None, 2, 3) for x in (None, 0.0, 1.0)]
+    assert list(matcher.match(batch)) == list(same.match(batch))
+    same.replace({"r": "j = 2 OR i = 3"})
+    same.compact()
+    assert same.stats()["clauses"] == 3
+
+
+def test_operators_alone_are_no_subscription() -> None:
+    rows = {"id": [1], "attribute": pa.nulls(1), "op": ["and"], "value": pa.nulls(1)}
+    with pytest.raises(gm.SchemaError, match="AND of the id 1 at position 0 takes 2 operands, found 0 before it"):
+        filled(rows)
+
+
+def test_a_column_of_lists_holds_no_number_of_operands() -> None:
+    rows = {"id": [1, 1, 1], "attribute": ["i", "j", None], "op": ["is null", "is null", "or"]}
+    assert filled({**rows, "value": pa.array([None, None, None], pa.list_(pa.int64()))}).match_one({}) == [1]
+    with pytest.raises(gm.SchemaError, match=r"a whole number of 2 or more \(null: 2\), found \[2\]"):
+        filled({**rows, "value": [None, None, [2]]})
+
+
 def test_numbers_of_operands_may_be_floats_or_text() -> None:
     for value in (pa.array([1.0, 2.0, 3.0, 3.0]), pa.array(["1", "2", "3", " 3 "])):
         rows = {"id": [1] * 4, "attribute": ["i", "j", "x", None], "op": ["=", "=", "=", "or"], "value": value}
