@@ -12,6 +12,8 @@ from hypothesis import settings
 from gpumatch.arrays import library, simulated
 from tests.conformance.devices import on
 
+_MOST_BYTES = 1 << 28
+
 if not simulated():
     collect_ignore_glob = ["*"]
 else:
@@ -32,10 +34,12 @@ def strictly() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def new_memory_is_nonsense() -> Iterator[None]:
-    """As on a device: what is not written first cannot be relied on to be zero."""
+    """As on a device: what is not written first cannot be relied on to be zero, and there is not too much of it."""
 
     def empty(shape: Any, dtype: Any = np.float64) -> Any:
         made = before(shape, dtype=dtype)
+        if made.nbytes > _MOST_BYTES:
+            raise MemoryError(f"{made.nbytes} bytes are more than anything here needs")
         made.view(np.ndarray).view(np.uint8)[...] = 0x5B
         return made
 

@@ -130,6 +130,21 @@ def test_tama_needs_counters_for_all_hits(ranges: list[tuple[int, int]], monkeyp
         assert len(ranges) > 1
 
 
+def test_graphs_take_words_of_events(ranges: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many whole words as there is room for at all nodes, and one if there is none."""
+    right = gm.Matcher({"x": "int64"}, index="atree", device="cpu")
+    right.add({at: f"x = {at} OR x = {at + 100}" for at in range(80)})
+    events = {"x": np.arange(140)}
+    mine, expected = there(right), right.match(events)
+    nodes = len(right._seal().segments[0].parts[0].index.arrays["parent_ptr"]) - 1
+    assert 8 * nodes > 4 * 140  # else it is not the graph that says how many
+    for budget, starts in ((8 * nodes - 1, [0, 64, 128]), (16 * nodes - 1, [0, 64, 128]), (16 * nodes, [0, 128])):
+        monkeypatch.setattr(mine._engine._card, "budget", budget)
+        ranges.clear()
+        assert mine.match(events) == expected
+        assert [start for start, _ in ranges] == starts
+
+
 def refusing(first: int, last: int) -> Callable[[int], bool]:
     """Refuses the calls ``first`` to ``last``."""
     calls = iter(range(10**9))

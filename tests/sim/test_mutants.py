@@ -18,13 +18,13 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.device.card import Card
-from gpumatch.kernels.cuda import events, ladder, postings, psthash, tama, target, triangle, verify, work
+from gpumatch.kernels.cuda import atree, events, ladder, postings, psthash, tama, target, triangle, verify, work
 from gpumatch.kernels.cuda import gem as bitsets
 from tests.conformance.device_suite import COLUMNS, CONDITIONS, EVENTS, TYPES, filled, numbers, strings, there
-from tests.sim import strict
+from tests.sim import strict, test_atree
 from tests.sim.rebinding import bound_anew
 
-MODULES = (events, bitsets, ladder, postings, psthash, tama, triangle, verify, work)
+MODULES = (atree, events, bitsets, ladder, postings, psthash, tama, triangle, verify, work)
 
 
 class Mutant(NamedTuple):
@@ -132,6 +132,71 @@ MUTANTS = (
     Mutant(triangle, "test_bounds", "while d < dims.size and within", "while d < dims.size or within", "triangle"),
     Mutant(triangle, "test_bounds", "d * decided.size + clause", "clause", "triangle"),
     Mutant(triangle, "test_bounds", "0 if decided[clause] else UNDECIDED", "0", "triangle"),
+    # graphs
+    Mutant(atree, "set_leaves", "tile_run.size - 1", "tile_run.size - 2", "graph"),
+    Mutant(atree, "set_leaves", "slot < last", "slot <= last", "leaves"),
+    Mutant(atree, "set_leaves", "piece_lo[piece] <=", "piece_lo[piece] <", "atree"),
+    Mutant(atree, "set_leaves", "<= piece_hi[piece]", "< piece_hi[piece]", "atree"),
+    Mutant(
+        atree,
+        "set_leaves",
+        "cuda.atomic.or_(value, place, U1 << (e & U63))",
+        "value[place] |= U1 << (e & U63)",
+        "graph",
+    ),
+    Mutant(atree, "set_leaves", "int64(piece_node[piece]) * words", "int64(piece_node[piece])", "graph"),
+    Mutant(atree, "set_leaves", "int64(e >> U6)", "0", "graph"),
+    Mutant(atree, "set_leaves", "entry_event[entry]", "entry_event[run]", "atree"),
+    Mutant(atree, "set_leaves", "(e & U63)", "(e & (U63 >> U1))", "graph"),
+    Mutant(atree, "member", "uint64(item) * words + w", "uint64(item) * words", "graph"),
+    Mutant(atree, "member", "known &= ~value[number * words + w]", "pass", "atree"),
+    Mutant(atree, "member", "~value", "value", "atree"),
+    Mutant(atree, "member", "known != U0", "known == U0", "atree"),
+    Mutant(atree, "member", "uint64(base[number])", "number", "atree"),
+    Mutant(atree, "evaluate", "if i < end:", "if i <= end:", "atree"),
+    Mutant(atree, "evaluate", "either, i, end = U0, True", "either, i, end = U0, False", "atree"),
+    Mutant(atree, "evaluate", "item == GROUP_OR", "item != GROUP_OR", "atree"),
+    Mutant(atree, "evaluate", "U0 if either else ~U0", "U0", "atree"),
+    Mutant(atree, "evaluate", "U0 if either else ~U0", "~U0", "atree"),
+    Mutant(atree, "evaluate", "(U1 if either else U0)", "U0", "graph"),
+    Mutant(atree, "evaluate", "top += uint64(THREADS)", "top += U1", "graph"),
+    Mutant(atree, "evaluate", "top += uint64(THREADS)", "top += uint64(THREADS - 1)", "graph"),
+    Mutant(atree, "evaluate", "top < uint64(THREADS)", "top < uint64(3 * THREADS)", "graph"),
+    Mutant(atree, "evaluate", "uint64(items[first + i + U1])", "uint64(items[first + i + U1] - 1)", "graph"),
+    Mutant(atree, "evaluate", "i += U2", "i += U1", "graph"),
+    Mutant(atree, "evaluate", "uint64(ends[top]) >> U1", "uint64(ends[top])", "graph"),
+    Mutant(atree, "evaluate", "found = word\n", "found = held[top]\n", "graph"),
+    Mutant(atree, "evaluate", "word |= found", "word ^= found", "graph"),
+    Mutant(atree, "evaluate", "word &= found", "word |= found", "atree"),
+    Mutant(atree, "evaluate", "i = end", "i = end + U1", "graph"),
+    Mutant(atree, "evaluate", "if word == U0:", "if word != U0:", "atree"),
+    Mutant(atree, "evaluate_nodes", "(last - first) * words", "(last - first) * words - 1", "graph"),
+    Mutant(atree, "evaluate_nodes", "uint64(first) + uint64(i)", "uint64(i)", "graph"),
+    Mutant(atree, "evaluate_nodes", "(uint64(leaves) + unit)", "unit", "graph"),
+    Mutant(atree, "evaluate_nodes", "unit_ptr[unit + U1]", "unit_ptr[unit]", "graph"),
+    Mutant(atree, "evaluate_nodes", "uint64(i) % n", "U0", "graph"),
+    Mutant(atree, "evaluate_clauses", "i < (last - first) * words", "i <= (last - first) * words", "graph"),
+    Mutant(atree, "evaluate_clauses", "i < (last - first) * words", "i + 1 < (last - first) * words", "graph"),
+    Mutant(atree, "evaluate_clauses", "uint64(i) // n\n", "uint64(i)\n", "graph"),
+    Mutant(atree, "evaluate_clauses", "total[0] = 0", "pass", "atree"),
+    Mutant(atree, "evaluate_clauses", "cuda.syncthreads_or(int32(word != U0))", "word != U0", "graph"),
+    Mutant(atree, "evaluate_clauses", "            cuda.syncthreads()\n", "", "atree"),
+    Mutant(atree, "evaluate_clauses", "i < out.size", "word != U0", "graph"),
+    Mutant(atree, "evaluate_clauses", "i < out.size", "i <= out.size", "graph"),
+    Mutant(
+        atree,
+        "evaluate_clauses",
+        "cuda.atomic.add(total, 0, int32(cuda.popc(word)))",
+        "total[0] += int32(cuda.popc(word))",
+        "atree",
+    ),
+    Mutant(atree, "list_clauses", "ends[tile - 1]", "ends[tile - 1] - 1", "graph"),
+    Mutant(atree, "list_clauses", "if ends[tile] == start:", "if False:", "sparse"),
+    Mutant(atree, "list_clauses", "i < out.size", "i <= out.size", "graph"),
+    Mutant(atree, "list_clauses", "first_clause + i // words", "i // words", "pieces"),
+    Mutant(atree, "list_clauses", "64 * (i % words)", "63 * (i % words)", "graph"),
+    Mutant(atree, "list_clauses", "word &= word - U1", "word = U0", "atree"),
+    Mutant(atree, "list_clauses", "at += 1", "pass", "atree"),
     # the last word
     Mutant(verify, "test_predicates", "if key & UNDECIDED:", "if False:", "scan"),
     Mutant(verify, "test_predicates", "clause_program[clause] < 0", "clause_program[clause] <= 0", "programs"),
@@ -294,6 +359,35 @@ def programs() -> None:
     compare(right, [{name: int(rng.integers(0, 10)) for name in names} for _ in range(3)])
 
 
+def graph() -> None:
+    """Two words of events, and several levels; neither words nor postings end where blocks do."""
+    right, batch = test_atree.of(test_atree.TEXTS), test_atree.some_events(70)
+    assert test_atree.levels(right) > 2
+    compare(right, batch)
+
+
+def short_leaves() -> None:
+    """The last posting that is looked at lies before another of the same predicate's piece."""
+    for more in range(8):
+        right = gm.Matcher(dict.fromkeys("xy", "int64"), index="atree", device="cpu")
+        right.add({at: f"x > {at % 3}" if at % 2 else f"y > {at % 4}" for at in range(2 * more + 4)})
+        compare(right, [{"x": at % 5} for at in range(more + 1)])
+
+
+def few_matches() -> None:
+    """Most blocks of words have no bit."""
+    right = gm.Matcher({"x": "int64"}, index="atree", device="cpu")
+    right.add({at: f"x = {at} OR x = {at + 100}" for at in range(60)})
+    compare(right, [{"x": 7}, {"x": 130}, {"x": 500}])
+
+
+def clauses_in_pieces() -> None:
+    right, batch = test_atree.of(test_atree.TEXTS), test_atree.some_events(5)
+    mine = there(right)
+    mine._engine._card.budget = 8 * 5
+    assert mine.match(batch) == right.match(batch)
+
+
 CASES = {
     "scan": lambda: compare(filled("scan")),
     "first": first_key_of_all,
@@ -319,6 +413,11 @@ CASES = {
     "lanes": shared_lanes,
     "triangle": lambda: compare(filled(gm.Gem(cells=7, caches=2))),
     "programs": programs,
+    "atree": lambda: compare(filled("atree")),
+    "graph": graph,
+    "leaves": short_leaves,
+    "sparse": few_matches,
+    "pieces": clauses_in_pieces,
 }
 
 
