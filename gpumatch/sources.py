@@ -19,7 +19,7 @@ from gpumatch.predicates import Attributes, Block, BlockBuilder
 from gpumatch.subscriptions import GroupAdder, group_expressions
 
 _SPLITTING = {"atree": Splitting.NEVER}  # the other indexes are made for conjunctions
-_AUTO_SPLITTING = Splitting.PRODUCTS
+_AUTO_SPLITTING = Splitting.BRANCHES
 _AT_ONCE = 1 << 17  # expressions that are grouped by shape at once: where all differ, shapes take much memory
 
 

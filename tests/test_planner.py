@@ -36,7 +36,7 @@ def test_a_plan_as_text() -> None:
     assert lines[0] == "device cpu (as asked)"
     assert lines[1] == "299 subscriptions: PstBloom() (auto: 300 clauses, found by their most selective predicate)"
     assert re.fullmatch(r"  estimated [\d.]+ µs per event, measured [\d.,]+ over 1 events", lines[2])
-    assert re.fullmatch(r"  the whole segment in another index, estimated: (\w+ [\d.,]+(, )?){5}", lines[3])
+    assert re.fullmatch(r"  the whole segment in another index, estimated: (\w+ [\d.,]+(, )?){6}", lines[3])
     assert lines[4] == "1 subscriptions: Scan() (auto: 1 clauses are tested faster than looked up)"
     assert re.fullmatch(r"  estimated [\d.]+ µs per event", lines[5])
 

@@ -23,6 +23,7 @@ _WORD = 0.16  # a word of a bitset
 _SURVIVOR, _DENSE = 25.0, 6.5  # what bitsets leave over: where that is little, and where it is much
 _LOOSE = 100.0  # the same, if bounds do not tell all of a clause
 _COUNT = 2.5  # a hit that is counted
+_STEP = 4.0  # an item of a program that is tested behind a clause's predicates
 _UNIT, _WAKE, _EMIT = 180.0, 3.0, 12.0  # a tile's expression that is evaluated, woken by an event, true of one
 _PAIR, _LOOKUP = 75.0, 60.0  # two attributes of an event that are looked up together, and one
 _CALL = 500.0  # a batch's part for one event, whatever the index holds
@@ -91,17 +92,28 @@ class Costs:
         """Nanoseconds for all of these clauses, besides what an event costs in any case."""
         if isinstance(params, Gem):
             return float(self._bitsets(Dims(self._given, clauses), clauses).sum())
+        if isinstance(params, ATree):
+            return float(self._expressions(clauses).sum())
+        return self._conjunctions(params, clauses) + float(self._programs(clauses).sum())
+
+    def _conjunctions(self, params: IndexParams, clauses: Array) -> float:
+        """Nanoseconds for what these clauses are without their programs."""
         one, two, three, hits = self._chance[:, clauses]
         if isinstance(params, Tama):
             return _COUNT * float(hits.sum())
-        if isinstance(params, ATree):
-            return float(self._expressions(clauses).sum())
         if isinstance(params, PstHash) and params.access == 2:
             return float((two * _HEAD + three * self._verify).sum())
         if isinstance(params, Ladder):
             return float((one * _TEST + two * self._verify).sum())
         scanned = isinstance(params, Scan) * (self._present * _FILTER + one * _HEAD)
         return float((scanned + self._postings(clauses)).sum())
+
+    def _programs(self, clauses: Array) -> Array:
+        """Nanoseconds of each clause for its program, which is tested where its rarest predicates hold."""
+        table = self._given.table
+        lengths = np.concatenate([np.diff(table.program_ptr), np.zeros(1, np.int64)])  # of the last for those with none
+        each: Array = self._chance[2, clauses] * lengths[table.clause_program[clauses]] * _STEP
+        return each
 
     def _postings(self, clauses: Array) -> Array:
         """Nanoseconds of each clause that hangs on its rarest predicate."""
