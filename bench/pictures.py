@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from abe_ads import ads
 from ladder import stock
 
 import gpumatch as gm
@@ -45,6 +46,7 @@ PICTURES: dict[str, Callable[[], gm.Matcher]] = {
     "tama": lambda: loaded(gm.Tama(levels=6), workloads.dense(20_000, dims=100)),
     "psthash": lambda: loaded(gm.PstHash(), workloads.dense(20_000, dims=10)),
     "ladder": lambda: on_stocks(gm.Ladder()),
+    "atree": lambda: loaded(gm.ATree(), ads(20_000)),
 }
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpumatch.errors import DeviceError, GpumatchError, IdError, ParseError, SchemaError, StorageError
     from gpumatch.events import EventBatch
     from gpumatch.expr import Expr, col, parse
-    from gpumatch.index import Gem, Ladder, PstBloom, PstHash, Scan, Tama
+    from gpumatch.index import ATree, Gem, Ladder, PstBloom, PstHash, Scan, Tama
     from gpumatch.matcher import Matcher, load
     from gpumatch.results import Matches
     from gpumatch.schema import Schema

@@ -324,6 +324,31 @@ def _shares(sizes: Array) -> tuple[dict[str, Array], list[str]]:
     return {"": counts / max(len(sizes), 1)}, names
 
 
+# A-Tree: programs over nodes
+
+
+def _atree(segment: Segment, index: FlatIndex) -> list[Chart]:
+    """How long programs are, of nodes that several use and of clauses; and how many wait for a node."""
+    arrays = index.arrays
+    inner = int(arrays["level_ptr"][-1])
+    lengths = np.diff(arrays["unit_ptr"])
+    most = int(lengths.max(initial=1))
+    series = {}
+    for name, part in (("nodes", lengths[:inner]), ("clauses", lengths[inner:])):
+        shares, names = _shares(np.append(part, most))  # one more of the greatest length, so that both have all bars
+        series[name] = (shares[""] * (len(part) + 1)).round()
+        series[name][-1] -= 1
+    nodes, edges = arrays["graph"][:2].tolist()
+    waiting = np.diff(arrays["parent_ptr"])
+    levels, clauses = len(arrays["level_ptr"]) - 1, len(lengths) - inner
+    title = f"{inner:,} shared nodes in {levels} levels, and {clauses:,} clauses"
+    graph = f"a graph of {nodes:,} nodes and {edges:,} edges"
+    return [
+        Bars(title, "items of a program", "programs", series, names),
+        Bars(graph, "programs that wait for a node", "share of nodes", *_shares(waiting)),
+    ]
+
+
 # What several share
 
 
@@ -362,4 +387,5 @@ CHARTS: dict[str, Callable[[Segment, FlatIndex], list[Chart]]] = {
     "tama": _tama,
     "psthash": _psthash,
     "ladder": _ladder,
+    "atree": _atree,
 }

@@ -29,7 +29,7 @@ LAYERS = (
     {"coded", "blocks", "decode"},
     {"events"},
     {"longform", "ranges", "sources", "subscriptions", "predicates", "arrow_in", "columns", "sparse", "single"}
-    | {"cuda_in", "arrow_device"},
+    | {"cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"},
     {"codes"},
     {"keys", "discretise"},
     {"schema", "expr", "results"},

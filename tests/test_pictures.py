@@ -210,6 +210,21 @@ def test_odd_indexes_have_charts(kind: str) -> None:
         assert charts(matcher)
 
 
+def test_programs_of_an_atree() -> None:
+    matcher = gm.Matcher({"x": "int64", "y": "int64"}, index="atree", device="cpu")
+    either = "(x = 1 OR y = 2)"
+    matcher.add({"a": f"{either} AND x < 9", "b": f"{either} AND y < 9", "c": "x < 9", "d": "x < 9"})
+    lengths, waiting = charts(matcher)
+    assert isinstance(lengths, pictures.Bars)
+    assert isinstance(waiting, pictures.Bars)
+    assert lengths.names == ["0", "1", "2", "3-4"]
+    assert lengths.series["nodes"].tolist() == [0, 0, 0, 1]  # either: a group of two items
+    assert lengths.series["clauses"].tolist() == [0, 2, 0, 2]
+    assert lengths.title == "1 shared nodes in 1 levels, and 4 clauses"
+    assert "7 nodes and 6 edges" in waiting.title
+    assert waiting.series[""].sum() == pytest.approx(1)
+
+
 # Drawing
 
 
@@ -239,7 +254,7 @@ def test_a_panel_for_each_part() -> None:
     assert heat(shown[1].charts[0]).sum() > 0
 
 
-@pytest.mark.parametrize("index", [gm.PstBloom(), gm.Gem(), gm.Tama(levels=3), gm.PstHash(), gm.Ladder()])
+@pytest.mark.parametrize("index", [gm.PstBloom(), gm.Gem(), gm.Tama(levels=3), gm.PstHash(), gm.Ladder(), gm.ATree()])
 def test_draw(index: IndexParams, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "p.png"
@@ -309,6 +324,10 @@ def facts_of(matcher: gm.Matcher) -> dict[str, float]:
     if isinstance(params, gm.Gem):
         facts |= {"cells": params.cells, "caches": params.caches or 0, "tiles": math.ceil(part["clauses"] / 4096)}
         facts |= {"codes": int(counts[arrays["dims"]].sum()), "bitsets": 1 + (len(arrays["cover"]) > 0)}
+    if isinstance(params, gm.ATree):
+        facts |= {"blocks": facts["nodes"], "pieces": len(arrays["piece_lo"]), "leaves": len(arrays["base"])}
+        facts |= {"units": len(arrays["unit_ptr"]) - 1, "kept": len(arrays["parent_ptr"]) - 1}
+        facts |= {"items": len(arrays["items"]), "parents": len(arrays["parent"])}
     if isinstance(params, gm.PstHash):
         facts |= {"in_grids": part["in grids"], "outside": len(arrays["heads"]), "cells": len(arrays["cell_ptr"]) - 1}
     return facts
@@ -328,6 +347,7 @@ def facts_of(matcher: gm.Matcher) -> dict[str, float]:
         (gm.Tama(levels=8), 0, workloads.dense(20_000)),
         (gm.PstHash(), 0, workloads.dense(20_000, dims=10)),
         (gm.Ladder(), 0, workloads.dense(20_000)),
+        (gm.ATree(), 0, workloads.dense(20_000)),
     ],
 )
 def test_memory_formulas(index: IndexParams, number: int, workload: Workload) -> None:
