@@ -1,4 +1,4 @@
-"""Expressions back from tables, for subscriptions that were never text: conjunctions of ranges."""
+"""Expressions back from tables, for subscriptions that were never text: ranges, and operators on them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from gpumatch.coded import Table
 from gpumatch.codes import Codebook
 from gpumatch.expr import Expr, Op, Predicate, Timestamp
+from gpumatch.expr.tree import Item
 from gpumatch.keys import key_float
-from gpumatch.predicates import Attributes
+from gpumatch.predicates import Attributes, operator_of
 from gpumatch.schema import AttributeType
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
@@ -20,18 +21,43 @@ _FIRST_DAY, _LAST_DAY = dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal(
 
 def expression_of(attributes: Attributes, book: Codebook, table: Table, row: int) -> Expr:
     """What a row says. An open end of a number shows as the closed one beside it."""
-    clauses = np.flatnonzero(table.clause_row == row)
-    if len(clauses) == 0:
+    clauses = np.flatnonzero(table.clause_row == row).tolist()
+    if not clauses:
         return Expr((False,))  # a range that nothing lies in
-    predicates: list[Predicate] = []
-    first, last = table.clause_ptr[clauses[0] : clauses[0] + 2].tolist()
-    for attribute, _, lo, hi in table.predicate.reshape(-1, 4)[first:last].tolist():
+    items: list[Item] = []
+    for clause in clauses:
+        items += _clause(attributes, book, table, clause)
+    return Expr((*items, Op("or", len(clauses))) if len(clauses) > 1 else tuple(items))
+
+
+def _clause(attributes: Attributes, book: Codebook, table: Table, clause: int) -> list[Item]:
+    """What a clause says, in postfix order: its predicates, and its program."""
+    rows = table.predicate.reshape(-1, 4)
+    items: list[Item] = []
+    first, last = table.clause_ptr[clause : clause + 2].tolist()
+    for attribute, _, lo, hi in rows[first:last].tolist():
         if lo > hi:
-            return Expr((False,))
-        predicates += _tests(attributes, book, attribute, lo, hi)
-    if len(predicates) < 2:
-        return Expr(tuple(predicates) or (True,))
-    return Expr((*predicates, Op("and", len(predicates))))
+            return [False]
+        items += _tests(attributes, book, attribute, lo, hi)
+    parts = len(items)
+    program = int(table.clause_program[clause])
+    if program >= 0:
+        parts += 1
+        for item in table.program_item[table.program_ptr[program] : table.program_ptr[program + 1]].tolist():
+            items += _program_item(attributes, book, rows[item].tolist()) if item >= 0 else [operator_of(item)]
+    if parts == 0:
+        return [True]
+    return [*items, Op("and", parts)] if parts > 1 else items
+
+
+def _program_item(attributes: Attributes, book: Codebook, predicate: list[int]) -> list[Item]:
+    """A predicate in a program, where a missing value makes it unknown whatever its range."""
+    attribute, _, lo, hi = predicate
+    everything = lo <= 0 and hi >= len(book.cuts[book.cut_ptr[attribute] : book.cut_ptr[attribute + 1]])
+    if lo > hi or everything:
+        return [Predicate(attributes.schema.names[attribute], "in", (), everything)]
+    tests = _tests(attributes, book, attribute, lo, hi)
+    return [*tests, Op("and", len(tests))] if len(tests) > 1 else [*tests]
 
 
 def _tests(attributes: Attributes, book: Codebook, attribute: int, lo: int, hi: int) -> list[Predicate]:

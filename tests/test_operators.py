@@ -118,6 +118,8 @@ def test_comparisons_of_numbers_equal_the_oracle(
     schema = gm.Schema.of(NUMBERS)
     right = [[at for at, expr in enumerate(wanted) if evaluate(expr, event, schema) is True] for event in batch]
     assert [sorted(ids) for ids in matcher.match(batch)] == right, [str(expr) for expr in wanted]
+    for number, event in ((number, event) for number in range(len(wanted)) for event in batch):
+        assert bool(matcher.explain(event, number)) == (evaluate(wanted[number], event, schema) is True)
 
 
 def _shuffled(rows: list[Any], seed: int) -> list[Any]:
@@ -319,6 +321,25 @@ def test_nesting_has_a_limit() -> None:
         chain = [(3, "i", "=", 0)] + [(3, "i", "=", at) for at in range(1, 4000)]
         joined = [row for at in chain for row in ((at,) if at[3] == 0 else (at, (3, None, "or", 2)))]
         assert filled(table(*joined), splitting).match_one({"i": 3999}) == [3]
+
+
+@pytest.mark.parametrize("splitting", Splitting)
+def test_explain_knows_programs(splitting: Splitting) -> None:
+    rows = [
+        (1, "i", ">=", -(2**63)),
+        (1, None, "not", None),
+        (1, "j", ">", 2**63 - 1),
+        (1, "x", "<>", 2),
+        (1, None, "or", 3),
+    ]
+    matcher = filled(table(*rows, (1, "j", "<", 5)), splitting)
+    told = matcher.explain({"j": 3, "x": 1.0}, 1)
+    assert bool(told)
+    assert len(told.decided) == 2
+    assert [bool(matcher.explain(event, 1)) for event in ({"j": 3}, {"i": 1, "j": 3}, {"j": 3, "x": 2.0})] == [
+        False
+    ] * 3
+    assert matcher.match([{"j": 3, "x": 1.0}, {"j": 3}, {"i": 1, "j": 3}]).counts.tolist() == [1, 0, 0]
 
 
 WRONG: list[tuple[list[tuple[Any, ...]], str]] = [
