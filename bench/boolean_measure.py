@@ -163,7 +163,7 @@ def _measure(
 ) -> None:
     if kind is Translation and not kind.suits(workload):  # type: ignore[arg-type]
         result.status = "unsuited"
-        result.error = f"{clauses_of(workload):,.0f} conjunctions, and the limit is {job.clauses:,}"
+        result.error = f"{clauses_of(workload):.2g} conjunctions, and the limit is {job.clauses:,}"
         return
     small = job.generate(min(job.size, 2000))
     warm = kind(job.threads)

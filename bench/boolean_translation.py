@@ -152,15 +152,12 @@ def merged(made: Conjunctions, table: PredicateTable) -> Literals:
     nothing = np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(1, np.int64)
     bounds = np.zeros(0, np.int64), np.zeros(0, np.int64)
     clauses, literals, pieces = compiled(_merge)(*made, *table, room, False, *nothing, *bounds)
-    out = Literals(
-        np.empty(clauses, np.int32),
-        np.zeros(clauses + 1, np.int64),
-        np.empty(literals, np.int32),
-        np.zeros(literals + 1, np.int64),
-        *np.empty((2, pieces), np.int64),
-    )
-    compiled(_merge)(*made, *table, room, True, *out)
-    return out
+    of_clauses = np.empty(clauses, np.int32), np.zeros(clauses + 1, np.int64)
+    # A clause may turn out to be empty after some of it was written: room for that beyond the last one
+    attribute, ends = np.empty(literals + room, np.int32), np.zeros(literals + room + 1, np.int64)
+    lo, hi = np.empty((2, pieces + 2 * room), np.int64)
+    compiled(_merge)(*made, *table, room, True, *of_clauses, attribute, ends, lo, hi)
+    return Literals(*of_clauses, attribute[:literals], ends[: literals + 1], lo[:pieces], hi[:pieces])
 
 
 def _merge(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
+from gpumatch import threads
 from gpumatch.expr import Expr, Op, evaluate
 from gpumatch.schema import Schema
 
@@ -29,8 +30,15 @@ finally:
 SMALL = {"dims": 8, "cardinality": 3, "present": 5}
 
 
-def small(**given: Any) -> Any:
-    return abe.abe(**{"n": 150, **SMALL, **given})
+@pytest.fixture(autouse=True)
+def settings_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines set the number of threads, and jobs a limit, for their process."""
+    monkeypatch.setattr(threads, "_count", threads._count)
+    monkeypatch.setattr(translation.Translation, "most", translation.Translation.most)
+
+
+def small(n: int = 150, **given: Any) -> Any:
+    return abe.abe(n, **{**SMALL, **given})
 
 
 def event_rows(events: Any) -> list[dict[str, int]]:
@@ -205,13 +213,13 @@ CASES: dict[str, Any] = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("engine", ["BitPlanes", "BooleanScan"])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_engines_agree_with_the_oracle(case: str, engine: str, threads: int) -> None:
+@pytest.mark.parametrize("cores", [1, 2])
+def test_engines_agree_with_the_oracle(case: str, engine: str, cores: int) -> None:
     workload = CASES[case]()
     events = workload.events(70, seed=5)
     right = oracle(workload, events)
     assert any(right)
-    assert answers(getattr(planes, engine)(threads), workload, events) == right
+    assert answers(getattr(planes, engine)(cores), workload, events) == right
 
 
 def test_slabs_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,10 +286,46 @@ def test_a_wrong_answer_is_found() -> None:
         measure.against_oracle(workload, events, (offsets, (rows + 1) % len(workload.ids)))
 
 
-@pytest.mark.parametrize("case", ["depth 3", "ads"])
-def test_a_matcher_takes_the_expressions(case: str) -> None:
+class Sent(list[Any]):
+    """What a job sends."""
+
+    def send(self, one: Any) -> None:
+        self.append(one)
+
+
+def job(**given: Any) -> Any:
+    sizes = {"threads": 1, "events": 60, "batch": 25, "seconds": 0.1, "repeats": 1, "clauses": 100_000}
+    return measure.BooleanJob("abe", 300, small, **{**sizes, "engines": tuple(measure.ENGINES), **given})
+
+
+def test_a_job_verifies_and_times_all_engines() -> None:
+    sent = Sent()
+    measure.run(job(), sent)
+    facts, *results = sent
+    assert facts.facts["expressions"] == 300
+    assert facts.checked > 1000
+    assert {r.engine: (r.status, r.error) for r in results} == dict.fromkeys(measure.ENGINES, ("ok", ""))
+    assert all(r.cpu_us > 0 and r.bytes > 0 and r.matches > 0 for r in results)
+    tree = results[0].graph
+    assert tree["cost"] == tree["nodes"] + tree["edges"]
+
+
+def test_a_job_tells_what_is_wrong_or_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = planes.BooleanScan.rows_of
+    monkeypatch.setattr(planes.BooleanScan, "rows_of", lambda self, events: [r[:-1] for r in right(self, events)])
+    sent = Sent()
+    measure.run(job(engines=("numba scan", "translation"), clauses=100), sent)
+    _, scan, translated = sent
+    assert scan.status == "wrong"
+    assert "missing" in scan.error
+    assert translated.status == "unsuited"
+    assert "the limit is 100" in translated.error
+
+
+@pytest.mark.parametrize("case", ["depth 3", "ranges", "ads"])
+def test_a_matcher_takes_the_tables(case: str) -> None:
     workload = CASES[case]()
     events = workload.events(40, seed=2)
-    matcher = gm.Matcher(workload.schema)
-    matcher.add({row: workload.expression(row) for row in range(len(workload.ids))})
+    matcher = gm.Matcher(workload.schema, index="atree")
+    workload.add_to(matcher)
     assert list(matcher.match(gm.EventBatch.from_csr(*events))) == oracle(workload, events)
