@@ -15,7 +15,8 @@ from gpumatch.kernels.cuda.target import THREADS, cuda, device, kernel
 from gpumatch.kernels.cuda.work import before_me, own_run
 from gpumatch.kernels.dag import OR
 
-U0, U1, U2, U6, U63 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(6), np.uint64(63)
+U0, U1, U6, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
+ONE, TWO, ALL = np.uint32(1), np.uint32(2), np.uint32(THREADS)
 STACK = NEST * THREADS  # groups that the threads of a block may have around the one at hand
 GROUP_OR = -1 - OR  # the item that begins a group of alternatives
 
@@ -55,9 +56,9 @@ def set_leaves(
 def member(item, w, words, base, value):
     """Word ``w`` of a node, or of a predicate that must not hold: of its base, less the predicate's own."""
     if item >= 0:
-        return value[uint64(item) * words + w]
-    number = uint64(NEGATED - int64(item))
-    known = value[uint64(base[number]) * words + w]
+        return value[uint64(uint32(item)) * words + w]
+    number = uint64(uint32(NEGATED - item))
+    known = value[uint64(uint32(base[number])) * words + w]
     if known != U0:
         known &= ~value[number * words + w]
     return known
@@ -72,27 +73,27 @@ def evaluate(first, last, w, words, items, base, value):
     """
     held = cuda.shared.array(STACK, uint64)
     ends = cuda.shared.array(STACK, uint32)
-    top = uint64(cuda.threadIdx.x)
-    word, either, i, end = U0, True, U0, last - first
+    top = uint32(cuda.threadIdx.x)
+    word, either, i, end = U0, True, uint32(0), uint32(last - first)
     while True:
         if i < end:
             item = items[first + i]
             if NEGATED < item < 0:
-                held[top], ends[top] = word, uint32((end << U1) | (U1 if either else U0))
-                top += uint64(THREADS)
+                held[top], ends[top] = word, uint32((end << ONE) | (1 if either else 0))
+                top = uint32(top + ALL)
                 either = item == GROUP_OR
                 word = U0 if either else ~U0
-                end = i + U2 + uint64(items[first + i + U1])
-                i += U2
+                end = uint32(i + TWO + uint32(items[first + uint32(i + ONE)]))
+                i = uint32(i + TWO)
                 continue
-            i += U1
+            i = uint32(i + ONE)
             found = member(item, w, words, base, value)
-        elif top < uint64(THREADS):
+        elif top < ALL:
             return word
         else:  # a group is complete
             found = word
-            top -= uint64(THREADS)
-            word, either, end = held[top], (ends[top] & uint32(1)) != 0, uint64(ends[top]) >> U1
+            top = uint32(top - ALL)
+            word, either, end = held[top], (ends[top] & ONE) != 0, uint32(ends[top] >> ONE)
         if either:
             word |= found
         else:
@@ -104,9 +105,9 @@ def evaluate(first, last, w, words, items, base, value):
 @kernel("void(i8, i8, i8, i8, i8[::1], i4[::1], i4[::1], u8[::1])")
 def evaluate_nodes(first, last, leaves, words, unit_ptr, items, base, value):
     """Words of the units ``first:last``, none of which uses another; they are numbered as nodes behind all leaves."""
-    n = uint64(words)
+    n = uint32(words)
     for i in range(cuda.grid(1), (last - first) * words, cuda.gridsize(1)):
-        unit, w = uint64(first) + uint64(i) // n, uint64(i) % n
+        unit, w = uint64(first) + uint64(i) // n, uint32(uint64(i) % n)
         word = evaluate(uint64(unit_ptr[unit]), uint64(unit_ptr[unit + U1]), w, n, items, base, value)
         value[(uint64(leaves) + unit) * n + w] = word
 
@@ -118,14 +119,14 @@ def evaluate_clauses(first, last, words, unit_ptr, items, base, value, out, coun
     Tiles without any are not written.
     """
     total = cuda.shared.array(1, int32)
-    n = uint64(words)
+    n = uint32(words)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         i = int64(tile) * cuda.blockDim.x + cuda.threadIdx.x
         word = U0
         if i < (last - first) * words:
             unit = uint64(first) + uint64(i) // n
             begin, end = uint64(unit_ptr[unit]), uint64(unit_ptr[unit + U1])
-            word = evaluate(begin, end, uint64(i) % n, n, items, base, value)
+            word = evaluate(begin, end, uint32(uint64(i) % n), n, items, base, value)
         if cuda.threadIdx.x == 0:
             total[0] = 0
         if cuda.syncthreads_or(int32(word != U0)):  # the same for all threads
