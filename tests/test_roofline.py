@@ -14,14 +14,16 @@ import gpumatch as gm
 from gpumatch import cli
 from gpumatch.coded import CodedEvents
 from gpumatch.events import EventBatch
-from gpumatch.kernels import count, count_gem, count_lists
-from gpumatch.roofline import GPUS, Cost, bound, count_workload, gem, gpus_named, sample
+from gpumatch.kernels import count, count_atree, count_gem, count_lists
+from gpumatch.kernels.atree_build import NEGATED
+from gpumatch.kernels.dag import AND, OR
+from gpumatch.roofline import GPUS, Cost, atree, bound, count_workload, gem, gpus_named, sample
 from gpumatch.roofline.cost import LIMITS, Touched, Transfer
 from gpumatch.roofline.sample import Runs, Sample, SlotWork, marks_of, warp_steps
 from gpumatch.roofline.trace import count_segment, index_named
 from gpumatch.workloads import WORKLOADS, SparseEvents
 
-KINDS = ("scan", "pstbloom", "psthash", "gem", "tama", "ladder", "triangle")
+KINDS = ("scan", "pstbloom", "psthash", "gem", "tama", "ladder", "triangle", "atree")
 NO_TRANSFER = Transfer(1.0, 1.0)
 
 
@@ -54,13 +56,14 @@ def test_matches_of_what_auto_chooses(workload: str) -> None:
 
 def check_matches(name: str, index: str, size: int) -> None:
     counted = count_workload(name, index, size, 40)
+    count = atree.ENOUGH if index == "atree" else 40
     workload = WORKLOADS[name][1](size)
     matcher = gm.Matcher(workload.schema, index=index_named(index), device="cpu")
     workload.add_to(matcher)
-    events = workload.events(40)
+    events = workload.events(count)
     expected = matcher.match(gm.EventBatch.from_csr(*events) if isinstance(events, SparseEvents) else events)
-    assert counted.events == 40
-    assert counted.matches == expected.n_pairs / 40
+    assert counted.events == count
+    assert counted.matches == expected.n_pairs / count
     for event, rows in enumerate(counted.rows):
         assert rows.tolist() == expected.rows[expected.offsets[event] : expected.offsets[event + 1]].tolist()
 
@@ -261,6 +264,53 @@ def test_bits_become_keys_and_warps_wait_for_the_fullest_word() -> None:
     assert (keys & 0x7FFF_FFFF).tolist() == [0, 1, 2, 64 * 33]
 
 
+def test_predicates_of_graphs_are_set_by_events_in_their_pieces() -> None:
+    waiting, node = fixed(np.arange(40, dtype=np.int32)), fixed(np.arange(40, dtype=np.int32) // 2)
+    low, high = fixed(np.arange(40, dtype=np.int32)), fixed(np.arange(40, dtype=np.int32) + 1)
+    marks, value = tuple(map(marks_of, (waiting, low, high, node))), np.zeros(2 * 20, np.uint64)
+    entries = np.array([3, 70], np.int32), np.array([9, 36], np.int32)  # events and codes
+    hits, warps, sectors = count_atree.set_leaves(runs(35, 3), *entries, waiting, (node, low, high), 2, marks, value)
+    # Code 9 lies in the pieces 8 and 9, both of node 4; code 36 in 35 and 36, of the nodes 17 and 18.
+    assert {int(at): int(value[at]) for at in np.flatnonzero(value)} == {8: 1 << 3, 35: 1 << 6, 37: 1 << 6}
+    assert (hits, warps) == (4, 2)
+    # 32 pieces fill 4 sectors of the list and of first codes, the 6 of the other warp one; last codes are read of the
+    # pieces 0 to 9, 35 and 36, and nodes of those that hold the code.
+    assert sectors.tolist() == [5, 5, 2 + 1, 1 + 1]
+
+
+def test_programs_read_until_an_and_is_empty() -> None:
+    both, either = -1 - AND, -1 - OR
+    programs = [[0], [both, 2, 0, 1], [both, 3, 2, 0, 1], [either, 5, 2, both, 2, 0, 1], [NEGATED - 1]]
+    items = fixed(np.concatenate(programs).astype(np.int32))
+    unit_ptr = fixed(np.cumsum([0, *map(len, programs)]))
+    value = np.array([0b0110, 0b0011, 0], np.uint64)  # of three predicates; the second is known where the first is
+    base = fixed(np.array([-1, 0, -1], np.int32))
+    marks, out = tuple(map(marks_of, (items, base, value))), np.empty(5, np.uint64)
+    weights = np.array([1, 100, 10_000])
+    instructions, groups, sectors = count_atree.evaluate(0, 5, 1, unit_ptr, items, base, value, weights, marks, out)
+    assert out.tolist() == [0b0110, 0b0010, 0, 0b0010, 0b0100]
+    # One warp, which waits for the fourth unit: three words, and two groups.
+    assert (instructions, groups) == (32 * 20_003, 2)
+    # 19 items in 3 sectors. Words: 1, 2, 1 of the third unit, whose first is empty, 3, and 2 of the last.
+    assert sectors.tolist() == [3, 1, 1 + 2 + 1 + 3 + 2]
+
+
+def test_words_of_one_unit_are_read_together() -> None:
+    unit_ptr, items = fixed(np.array([0, 4])), fixed(np.array([-1 - AND, 2, 0, 1], np.int32))
+    value = np.ones(2 * 33, np.uint64)
+    value[33] = 0
+    base, out = fixed(np.full(2, -1, np.int32)), np.empty(33, np.uint64)
+    marks = tuple(map(marks_of, (items, base, value)))
+    weights = np.array([1, 0, 0])
+    instructions, groups, sectors = count_atree.evaluate(0, 1, 33, unit_ptr, items, base, value, weights, marks, out)
+    assert out.tolist() == [0] + [1] * 32
+    assert (instructions, groups) == (32 * (2 + 2), 2)  # two warps, the second with one thread
+    assert sectors.tolist() == [1, 0, 9 + 9]  # 33 words of 8 bytes each, from places 0 and 33 on
+    keys = np.empty(32, np.int64)
+    assert count_atree.list_clauses(out, 7, 33, keys) == (32, 1, 2, 1 + 1)
+    assert keys.tolist() == [(64 * word) << 32 | 7 for word in range(1, 33)]
+
+
 def test_warps_wait_for_their_slowest_thread() -> None:
     assert warp_steps(np.array([1] * 31 + [7] + [2])) == 32 * (7 + 2)
     assert warp_steps(np.zeros(0, np.int64)) == 0
@@ -316,6 +366,13 @@ def test_only_bitsets_in_one_piece_need_no_sort() -> None:
     assert "sorting" not in kernels("gem")
     assert {"sorting", "work.distinct"} <= set(kernels("pstbloom"))
     assert "sorting" in kernels("triangle")
+    assert "sorting" in kernels("atree")
+
+
+def test_graphs_take_as_many_events_as_there_are_words_for() -> None:
+    assert sample.events_at_once(10, nodes=1 << 16) == 64 * 1024
+    assert sample.events_at_once(10, nodes=1 << 21) == 64 * 32
+    assert sample.events_at_once(10, nodes=1 << 30) == 64
 
 
 def test_runs() -> None:

@@ -13,15 +13,25 @@ from gpumatch.kernels.gem import LANES, WORDS
 from gpumatch.predicates import Array
 from gpumatch.roofline.cost import Cost
 from gpumatch.roofline.lists import Found
-from gpumatch.roofline.sample import ANSWER, BUDGET, KEY, Sample, compact_cost, kept_cost, marks_of
+from gpumatch.roofline.sample import (
+    ANSWER,
+    BUDGET,
+    KEY,
+    NOT_LISTED,
+    SCAN_BYTES,
+    SCAN_ROUNDS,
+    Sample,
+    compact_cost,
+    kept_cost,
+    marks_of,
+)
 
 SHARE = 1024  # events that one block of gem.sift takes
 STAGED, MOST_LOG = 4096, 2  # words of shared memory, and the most words of a cell that a block takes, as a power of two
 _PART, _WORD, _STAGE = 325, 54, 35  # instructions of a block's thread, of a word sifted, of a word brought near
 _CELL, _FAR_CELL = 16, 21  # of each cell of a word, near or not
 _COUNT, _COUNT_SOME, _COUNT_BITS = 44, 5, 13  # of a word, more where its block has any bits, and where its warp has
-_NOT_LISTED, _LIST, _COVERED, _BIT = 36, 137, 24, 36
-_ROUNDS, SCAN_BYTES = 168, 104  # of a sum over the block: instructions and bytes of shared memory, by thread
+_LIST, _COVERED, _BIT = 137, 24, 36
 _KEY, _CHECK, _LANE = 50, 65, 44
 
 
@@ -127,7 +137,7 @@ def _listing(sample: Sample, words: int, bits: Bits, covers: bool) -> list[Cost]
             read=(8 * tiles + 8 * some * (2 if covers else 1)) * per,
             written=KEY * bits.number * per,
             shared=SCAN_BYTES * some * per,
-            instructions=(_NOT_LISTED * words + (_LIST + _ROUNDS) * some) * per
+            instructions=(NOT_LISTED * words + (_LIST + SCAN_ROUNDS) * some) * per
             + WARP * (_BIT * bits.steps + (_COVERED * bits.warps if covers else 0)) * per,
         ),
     ]

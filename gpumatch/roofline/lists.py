@@ -64,15 +64,22 @@ def _cut(sample: Sample, reach: Callable[[Sample], tuple[Runs, RunWork]]) -> tup
     return sample, *reach(sample)
 
 
-def _blocks(sample: Sample, arrays: dict[str, Array], held: int) -> tuple[Runs, RunWork]:
-    """Runs of postings by block; and of the rest, for every event."""
+def reach(sample: Sample, arrays: dict[str, Array], owner: Array) -> tuple[Runs, RunWork]:
+    """Runs of postings by block, each with the owner of the entry that reaches it."""
     names = ("directory", "node_ptr")
     marks, steps = tuple(marks_of(arrays[name]) for name in names), np.zeros(len(sample.coded.code), np.int32)
-    *runs, sectors = count.reach_blocks(sample.entries, *(arrays[name] for name in names), marks, steps)
+    entries = (owner, sample.coded.attribute, sample.coded.code)
+    *runs, sectors = count.reach_blocks(entries, *(arrays[name] for name in names), marks, steps)
     found = Runs(*runs)
     touched = tuple(sample.touched(*it) for it in zip(names, sectors, marks, strict=True))
     levels, items = warp_steps(steps), len(steps)
     work = RunWork(8, touched, 66 * items + 52 * levels, 100 * items + 78 * levels + 20 * len(found.length))
+    return found, work
+
+
+def _blocks(sample: Sample, arrays: dict[str, Array], held: int) -> tuple[Runs, RunWork]:
+    """Runs of postings by block; and of the rest, for every event."""
+    found, work = reach(sample, arrays, sample.entries[0])
     return found.with_rest(sample.events, held, len(arrays["rest"])), work
 
 

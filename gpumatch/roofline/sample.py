@@ -27,6 +27,9 @@ ANSWER = 128  # bytes of shared memory: what it gives at once
 _RANK_ANSWERS = 4.5  # words of bits that a warp reads to rank its keys, on average
 _COMPACT, _COMPACT_KEY = 33, 24
 ELEMENT = 20  # an array function of CuPy, by element
+NOT_LISTED = 36  # a word of bits in a block that has none to list
+SCAN_ROUNDS, SCAN_BYTES = 168, 104  # of a sum over the block: instructions and bytes of shared memory, by thread
+WORD_EVENTS = 64  # that a node of a graph has a word for
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +81,14 @@ class Sample:
         return np.full(len(self.rows) * 4 // SECTOR + 1, -1, np.int64)
 
 
-def events_at_once(width: int, words: int = 0) -> int:
+def events_at_once(width: int, words: int = 0, nodes: int = 0) -> int:
     """How many events of so many attributes the device matches at once.
 
-    ``words``: of an event's bitset, where all of them at once spare the sorting of matches.
+    ``words``: of an event's bitset, where all of them at once spare the sorting of matches. ``nodes``: of a graph.
     """
     most = min(BUDGET // max(4 * width, 1), MOST_EVENTS)
+    if nodes:
+        most = min(most, WORD_EVENTS * max(BUDGET // (8 * nodes), 1))
     fits = BUDGET // (8 * words) if words else most
     return max(min(most, fits) if fits >= ENOUGH else most, 1)
 
@@ -170,11 +175,7 @@ def testing(sample: Sample, kernel: str, runs: Runs, keys: int, work: SlotWork) 
     slots, per = runs.slots, 1 / sample.events
     if slots == 0:
         return []
-    tiles = -(-slots // BLOCK)
-    edges = np.minimum(np.arange(tiles + 1) * BLOCK, slots - 1)
-    apart = np.diff(np.searchsorted(np.cumsum(runs.length), edges, side="right"))
-    steps = float(np.ceil(np.log2(apart + 1)).sum())
-    finding = (_SLOT * tiles + _SEARCH * steps + _SEARCHES * np.count_nonzero(apart)) * BLOCK
+    tiles, finding = slot_finding(runs)
     kept = kept_cost(kernel, slots, keys, work.tiles, work.warps, per)
     cost = Cost(
         kernel,
@@ -186,10 +187,20 @@ def testing(sample: Sample, kernel: str, runs: Runs, keys: int, work: SlotWork) 
         atomics=work.atomics * per,
         instructions=kept.instructions + (finding + work.instructions) * per,
     )
-    return [_runs_of_tiles(sample, len(runs.length), tiles), cost, compact_cost(slots, keys, work.tiles, per)]
+    return [runs_of_tiles(sample, len(runs.length), tiles), cost, compact_cost(slots, keys, work.tiles, per)]
 
 
-def _runs_of_tiles(sample: Sample, runs: int, tiles: int) -> Cost:
+def slot_finding(runs: Runs) -> tuple[int, float]:
+    """Tiles of the slots of runs, and instructions that threads take to find their own."""
+    slots = runs.slots
+    tiles = -(-slots // BLOCK)
+    edges = np.minimum(np.arange(tiles + 1) * BLOCK, slots - 1)
+    apart = np.diff(np.searchsorted(np.cumsum(runs.length), edges, side="right"))
+    steps = float(np.ceil(np.log2(apart + 1)).sum())
+    return tiles, (_SLOT * tiles + _SEARCH * steps + _SEARCHES * np.count_nonzero(apart)) * BLOCK
+
+
+def runs_of_tiles(sample: Sample, runs: int, tiles: int) -> Cost:
     """The search for the runs of tiles' first slots, by array functions: neighbours share all steps but the last."""
     per = 1 / sample.events
     steps = math.log2(max(runs * sample.batch * per, 2))

@@ -12,11 +12,11 @@ import numpy as np
 from gpumatch.coded import EventEncoder
 from gpumatch.errors import SchemaError, nearest
 from gpumatch.events import EventBatch
-from gpumatch.index import FlatIndex, Gem, IndexParams
+from gpumatch.index import ATree, FlatIndex, Gem, IndexParams
 from gpumatch.matcher import Matcher
 from gpumatch.planner import INDEX_NAMES
 from gpumatch.predicates import Array
-from gpumatch.roofline import gem, lists
+from gpumatch.roofline import atree, gem, lists
 from gpumatch.roofline.cost import Bound, Cost, Transfer, bound
 from gpumatch.roofline.events import bytes_to_device, coding
 from gpumatch.roofline.gpus import Gpu
@@ -24,7 +24,7 @@ from gpumatch.roofline.lists import Found
 from gpumatch.roofline.results import named, ordered, verified
 from gpumatch.roofline.sample import Sample, events_at_once
 from gpumatch.segments import Segment
-from gpumatch.workloads import WORKLOADS, DenseEvents, SparseEvents
+from gpumatch.workloads import WORKLOADS, DenseEvents, SparseEvents, Workload
 
 TRIANGLE = "triangle"  # the name of GEM without bitsets
 
@@ -84,11 +84,35 @@ def count_workload(name: str, index: str = "auto", subscriptions: int | None = N
     """Build a workload's index and count what matching some of its events takes."""
     pairs_named([name], [index])
     size, generate = WORKLOADS[name]
-    workload = generate(size if subscriptions is None else subscriptions)
+    return count_given(name, index, generate(size if subscriptions is None else subscriptions), events)
+
+
+def count_given(name: str, index: str, workload: Workload, events: int = 256) -> Counted:
+    """As ``count_workload``, of any workload; graphs of expressions take as many events as fill a warp."""
     matcher = Matcher(workload.schema, index=index_named(index), device="cpu")
     workload.add_to(matcher)
+    segment = matcher._seal().segments[0]
+    if _nodes(segment):
+        events = max(events, min(_at_once(segment), atree.ENOUGH))
     batch = EventBatch.of(_given(workload.events(events)), matcher.schema)
-    return count_segment(name, index, matcher._seal().segments[0], batch)
+    return count_segment(name, index, segment, batch)
+
+
+def _nodes(segment: Segment) -> int:
+    """Of the largest graph of expressions, if there is one."""
+    graphs = [part.index for part in segment.parts if isinstance(part.index.params, ATree)]
+    return max((len(index.arrays["parent_ptr"]) - 1 for index in graphs), default=0)
+
+
+def _in_order(segment: Segment) -> bool:
+    """Does the device find matches in the order in which they are returned?"""
+    return segment.ascending and isinstance(segment.parts[0].index.params, Gem)
+
+
+def _at_once(segment: Segment) -> int:
+    """How many events the device matches at once."""
+    words = len(segment.parts[0].index.arrays["loose"]) if _in_order(segment) else 0
+    return events_at_once(len(segment.attributes), words, _nodes(segment))
 
 
 def _given(events: DenseEvents | SparseEvents) -> Any:
@@ -107,6 +131,7 @@ _OF: dict[str, Callable[[Sample, FlatIndex], Found]] = {
     "ladder": lists.ladder,
     "tama": lists.tama,
     "gem": _bitsets_or_triangle,
+    "atree": atree.graph,
 }
 
 
@@ -114,14 +139,15 @@ def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch
     """What matching a batch with one segment takes, event by event."""
     encoder = EventEncoder(segment.book, segment.attributes, segment.used, batch)
     coded = encoder.encode(0, len(batch))
-    words = len(segment.parts[0].index.arrays["loose"]) if segment.ascending else 0
-    at_most = events_at_once(len(segment.attributes), words)
-    sample = Sample.of(segment.attributes, segment.table, coded, at_most)
+    sample = Sample.of(segment.attributes, segment.table, coded, _at_once(segment))
     costs = coding(sample, encoder, segment.book)
     found: list[tuple[Found, Array]] = []
     for part in segment.parts:
         candidates = _OF[part.index.params.kind](sample, part.index)
-        tests, keys = verified(candidates.sample, candidates.keys)
+        tests: list[Cost] = []
+        keys = candidates.keys
+        if not isinstance(part.index.params, ATree):
+            tests, keys = verified(candidates.sample, keys)
         naming, keys = named(candidates.sample, keys)
         costs += [*candidates.costs, *tests, *naming]
         found.append((candidates, keys))
@@ -129,7 +155,7 @@ def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch
     at_once = min(part.sample.batch for part, _ in found)
     pieces = sum(part.pieces for part, _ in found)
     keys_per_event = sum(len(keys) / part.sample.events for part, keys in found)
-    costs += ordered(keys_per_event, at_once, pieces, segment.ascending)
+    costs += ordered(keys_per_event, at_once, pieces, _in_order(segment))
     rows = _rows([keys for _, keys in found], counted)
     matches = sum(map(len, rows)) / counted
     transfer = Transfer(bytes_to_device(sample, encoder), 4 * matches + 8)
