@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpumatch.expr.tree import Connective, Op
 from gpumatch.keys import MAX, MIN, Cut, Set
-from gpumatch.programs import Literals, Programs, Row, renumber, share
+from gpumatch.programs import Literals, Programs, Row, equal_programs, renumber, share
 from gpumatch.schema import Kind, Schema
 
 Array: TypeAlias = NDArray[Any]
@@ -247,7 +247,7 @@ class BlockBuilder:
             item,
             list(self.pool),
         )
-        return _without_loose_ranges(block)
+        return _without_repeats(_without_loose_ranges(block))
 
     def _single_clauses(self) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
         singles = self._singles
@@ -281,7 +281,23 @@ def shared(block: Block) -> Block:
     renumber(item, number + own, own)
     columns = (block.attribute, block.kind, block.lo, block.hi)
     attribute, kind, lo, hi = (np.concatenate([whole[:own], leaf]) for whole, leaf in zip(columns, leaves, strict=True))
-    return _without_loose_ranges(replace(block, attribute=attribute, kind=kind, lo=lo, hi=hi, program_item=item))
+    joined = replace(block, attribute=attribute, kind=kind, lo=lo, hi=hi, program_item=item)
+    return _without_repeats(_without_loose_ranges(joined))
+
+
+def _without_repeats(block: Block) -> Block:
+    """The block with one program for those that are equal."""
+    first, number = equal_programs(block.program_ptr, block.program_item)
+    if len(first) == len(block.program_ptr) - 1:
+        return block
+    kept = np.zeros(len(block.program_ptr) - 1, np.bool_)
+    kept[first] = True
+    lengths = np.diff(block.program_ptr)
+    program = np.where(block.clause_program >= 0, number[block.clause_program], -1).astype(np.int32)
+    ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[first], dtype=np.int64)])
+    return replace(
+        block, clause_program=program, program_ptr=ptr, program_item=block.program_item[np.repeat(kept, lengths)]
+    )
 
 
 def _without_loose_ranges(block: Block) -> Block:

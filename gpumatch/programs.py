@@ -134,17 +134,25 @@ def share(leaves: Columns, sets: Array, ranges: Ranges) -> tuple[Array, Columns]
     return number, _taken((attribute, kind, lo, hi), first)
 
 
+def equal_programs(ptr: Array, item: Array) -> tuple[Array, Array]:
+    """The places of distinct programs, in their order, and for each program which of them it equals."""
+    return _firsts(_as_binary(ptr, item))
+
+
+def _as_binary(ptr: Array, numbers: Array) -> Any:
+    """Stretches of an array of numbers as an Arrow array of binary values, which it can tell apart."""
+    offsets = ptr * numbers.strides[0]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(numbers)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ptr) - 1, buffers)
+
+
 def _first_equal(lo: Array, hi: Array, ranges: Ranges) -> Array:
     """For each span of the ranges the first that holds the same."""
     lengths = hi - lo
     ends = np.cumsum(lengths)
     held = np.repeat(lo - ends + lengths, lengths) + np.arange(int(ends[-1]))
     content = np.stack([column[held].astype(np.int64) for column in ranges], axis=1)
-    offsets = np.concatenate([np.zeros(1, np.int64), ends]) * (content.itemsize * content.shape[1])
-    texts = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(lo), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(content))]
-    )
-    first, number = _firsts(texts)
+    first, number = _firsts(_as_binary(np.concatenate([np.zeros(1, np.int64), ends]), content))
     return first[number]
 
 

@@ -217,7 +217,7 @@ def predicate_node(p, plane, predicates, attributes, dag):
 
 
 @scalar
-def known_node(item, plane, memo, predicates, attributes, dag):
+def leaf_node(item, plane, memo, predicates, attributes, dag):
     """As ``predicate_node`` of predicate number ``item``, which is asked for once."""
     at = 2 * np.int64(item) + (plane >> 1)
     if memo[at] < 0:
@@ -342,7 +342,7 @@ def program_node(program, programs, buffers, memo, predicates, attributes, dag):
             continue
         for plane in (T, F):
             if wanted[i] & plane:
-                planes[2 * i + (plane >> 1)] = known_node(item, plane, memo, predicates, attributes, dag)
+                planes[2 * i + (plane >> 1)] = leaf_node(item, plane, memo, predicates, attributes, dag)
     return np.int64(planes[2 * (last - first - 1)])
 
 
@@ -360,6 +360,7 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
     intern(NEVER, 0, dag)
     intern(ALWAYS, 0, dag)
     memo = np.full(2 * (predicates[0].size // WIDTH), -1, np.int32)
+    program_nodes = np.full(program_ptr.size - 1, -1, np.int32)
     longest = 1
     for g in range(program_ptr.size - 1):
         longest = max(longest, program_ptr[g + 1] - program_ptr[g])
@@ -381,7 +382,11 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
                 places *= 4
             table = larger_table(hashes, count[0], places)
             dag = (ops, ptr, child, hashes, table, count)
-        node = program_node(g, programs, buffers, memo, predicates, attributes, dag) if g >= 0 else np.int64(TRUE_NODE)
+        node = np.int64(TRUE_NODE)
+        if g >= 0:
+            if program_nodes[g] < 0:
+                program_nodes[g] = program_node(g, programs, buffers, memo, predicates, attributes, dag)
+            node = np.int64(program_nodes[g])
         alone = ops[node] != AND  # else its members join those of the clause
         own = 1 if alone else ptr[node + 1] - ptr[node]
         if members.size < size + own:
@@ -389,7 +394,7 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
         for i in range(own):
             members[i] = node if alone else child[ptr[node] + i]
         for i in range(size):
-            members[own + i] = known_node(clause_ptr[c] + i, T, memo, predicates, attributes, dag)
+            members[own + i] = leaf_node(clause_ptr[c] + i, T, memo, predicates, attributes, dag)
         size += own
         top = start(dag)
         for i in range(size):
