@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from dataclasses import replace
@@ -524,6 +525,18 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 def test_command_with_unknown_names(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["roofline", *args]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_what_is_counted_again_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")  # scripts import each other by bare names
+    bounds = importlib.import_module("bounds")
+    file = tmp_path / "roofline.json"
+    for number, (workload, index) in enumerate(
+        [("w5", "atree"), ("w2", "scan"), ("w5", "auto: gem"), ("abe", "atree"), ("w5", "auto: scan"), ("w2", "scan")]
+    ):
+        bounds.save(file, {"what": "bounds", "results": [{"workload": workload, "index": index, "n": number}]})
+    kept = [(it["workload"], it["index"], it["n"]) for it in json.loads(file.read_text())["results"]]
+    assert kept == [("w2", "scan", 5), ("w5", "auto: scan", 4), ("w5", "atree", 0), ("abe", "atree", 3)]
 
 
 def test_a_million_subscriptions_on_an_h100() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpumatch.roofline.cost import Bound, Cost, bound
 from gpumatch.roofline.gpus import GPUS, Gpu, gpus_named
 from gpumatch.roofline.report import ASSUMPTIONS, bound_table, kernel_table, summary_table, to_json
-from gpumatch.roofline.trace import Counted, count_workload, pairs_named
+from gpumatch.roofline.trace import Counted, count_given, count_workload, pairs_named
 
 __all__ = [
     "ASSUMPTIONS",
@@ -20,6 +20,7 @@ __all__ = [
     "Gpu",
     "bound",
     "bound_table",
+    "count_given",
     "count_workload",
     "gpus_named",
     "kernel_table",

@@ -1,0 +1,69 @@
+"""Bounds for GPUs, of Boolean expressions too, into results/roofline.json: ``python bench/bounds.py --help``.
+
+What is counted takes the place of what the file has of the same workload and index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from abe import abe
+from abe_ads import ads
+from rich.console import Console
+
+from gpumatch.roofline import bound_table, count_given, gpus_named, kernel_table, to_json
+from gpumatch.workloads import WORKLOADS, Workload
+
+FILE = Path(__file__).parent / "results" / "roofline.json"
+BOOLEAN: dict[str, Callable[[], Workload]] = {"abe": abe, "abe-ads": ads}
+INDEXES = ("auto", "scan", "pstbloom", "psthash", "gem", "triangle", "tama", "ladder", "atree")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    names = (*WORKLOADS, *BOOLEAN)
+    options.add_argument("--workloads", default="w1-100k,w1-1m,w2,w3,w4,w5", help=f"of {', '.join(names)}")
+    options.add_argument("--indexes", default=",".join(INDEXES), help=f"of {', '.join(INDEXES)}")
+    options.add_argument("--file", type=Path, default=FILE, help="default: results/roofline.json")
+    chosen, console = options.parse_args(), Console(width=160)
+    gpus = gpus_named([])
+    for name in chosen.workloads.split(","):
+        workload = made(name)
+        for index in chosen.indexes.split(","):
+            counted = count_given(name, index, workload)
+            console.print(kernel_table(counted, gpus), bound_table(counted, gpus))
+            save(chosen.file, to_json([counted], gpus))
+
+
+def made(name: str) -> Workload:
+    """A workload of its published size."""
+    if name in BOOLEAN:
+        return BOOLEAN[name]()
+    size, generate = WORKLOADS[name]
+    return generate(size)
+
+
+def save(file: Path, report: dict[str, Any]) -> None:
+    """Write a report, and behind it those results that the file has of others."""
+    [new] = report["results"]
+    held = json.loads(file.read_text())["results"] if file.exists() else []
+    report["results"] = sorted([new, *(it for it in held if key(it) != key(new))], key=order)
+    file.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def key(result: dict[str, Any]) -> tuple[str, str]:
+    """Workload and index; what ``auto`` chose does not matter."""
+    return result["workload"], result["index"].partition(":")[0]
+
+
+def order(result: dict[str, Any]) -> tuple[int, int]:
+    workload, index = key(result)
+    return [*WORKLOADS, *BOOLEAN].index(workload), INDEXES.index(index)
+
+
+if __name__ == "__main__":
+    main()
