@@ -165,7 +165,7 @@ def is_dense(live, live_count, parent_ptr, units):
 
 
 @scalar
-def emit(row, at, repeats, values, had, found, links):
+def emit(row, at, repeats, once, values, had, found, links):
     """Add a row to each event that has a bit at ``at``. ``had``: bits of events that have a shared row already.
 
     The rows of an event lie in chunks: the first is its own, ``following`` leads from one to the next.
@@ -173,7 +173,7 @@ def emit(row, at, repeats, values, had, found, links):
     following, cursor, last, chunks = links
     for w in range(WORDS):
         bits = values[np.uint64(at + w)]
-        if had.size > 0:
+        if once:
             new = bits & ~had[row * WORDS + w]
             had[row * WORDS + w] |= bits
             bits = new
@@ -230,7 +230,7 @@ def set_always(always, count, state, values):
 @scalar
 def sweep(dense, rows, programs, base, sizes, marks, state, values, had, found, links):
     """Evaluate units, and emit the rows of clauses; returns values, found and links as they are now, and how many."""
-    clause_row, repeats = rows
+    clause_row, repeats, once = rows
     unit_ptr, items, parent_ptr, parent = programs
     n_leaves, n_inner, n_events = sizes
     todo, summary = marks
@@ -254,7 +254,7 @@ def sweep(dense, rows, programs, base, sizes, marks, state, values, had, found, 
         elif at > 0:
             if (np.int64(chunks[0]) + n_events) * ROOM > found.size:
                 found, following = grow(found), grow(following)
-            emit(row, at, repeats, values, had, found, (following, cursor, last, chunks))
+            emit(row, at, repeats, once, values, had, found, (following, cursor, last, chunks))
         if not dense:
             todo[u >> 6] &= ~(U1 << np.uint64(u & 63))
             if todo[u >> 6] == 0:
@@ -277,12 +277,12 @@ def match_atree(events, rows, leaves, programs, sizes, scratch):
     """Rows that at most 512 events satisfy, as offsets and rows, ascending and each once per event.
 
     A clause whose row is below zero is passed over. ``scratch`` are slots of nodes and marks of units, all zero before
-    and after, and buffers, which are returned too, since they may have grown.
+    and after, and buffers, which are returned, since they may have grown; that of shared rows is all zero, too.
     """
     clause_row, n_rows, once, repeats = rows
     directory, node_ptr, waiting, piece_node, piece_lo, piece_hi, base = leaves
     n_leaves, n_inner, always = sizes
-    slot, live, todo, summary, values, found = scratch
+    slot, live, todo, summary, values, found, had = scratch
     n_events = events[0].size - 1
     state = (slot, live, np.zeros(1, np.int64))
     live_count = state[2]
@@ -297,14 +297,18 @@ def match_atree(events, rows, leaves, programs, sizes, scratch):
     if not dense:
         for i in range(live_count[0]):
             wake(live[i], programs[2:], todo, summary)
-    had = np.zeros(n_rows * WORDS if once else 0, np.uint64)
+    if once and had.size < n_rows * WORDS:
+        had = np.zeros(n_rows * WORDS, np.uint64)
     counts = (n_leaves, n_inner, n_events)
     values, found, links, evaluated = sweep(
-        dense, (clause_row, repeats), programs, base, counts, (todo, summary), state, values, had, found, links
+        dense, (clause_row, repeats, once), programs, base, counts, (todo, summary), state, values, had, found, links
     )
     for i in range(live_count[0]):
         slot[live[i]] = 0
     offsets, out = gather(n_events, found, links)
     if once:
         sort_rows(offsets, out, n_rows)
-    return offsets, out, values, found, evaluated
+        for row in out:
+            for w in range(row * WORDS, (row + 1) * WORDS):
+                had[w] = U0
+    return offsets, out, (values, found, had), evaluated

@@ -29,6 +29,7 @@ from gpumatch.kernels.predicates import (
     RANGE,
     WIDTH,
 )
+from gpumatch.kernels.rows import grow
 
 NEVER = 0  # no event: node 0, which is part of no other
 POSTED = 1  # a predicate: attribute, then first and last code of each of its ranges
@@ -346,22 +347,61 @@ def program_node(program, programs, buffers, memo, predicates, attributes, dag):
     return np.int64(planes[2 * (last - first - 1)])
 
 
+@scalar
+def more_room(size, dag, room):
+    """The graph with room for an expression of so many items, and for all predicates, whose ``room`` is given."""
+    ops, ptr, child, hashes, table, count = dag
+    nodes = count[0] + 8 * size + room[0]
+    while ops.size < nodes:
+        ops, ptr, hashes = grow(ops), grow(ptr), grow(hashes)
+    while child.size < ptr[count[0]] + 16 * size + room[1]:
+        child = grow(child)
+    places = table.size
+    while places < 2 * nodes:
+        places *= 4
+    if places > table.size:
+        table = larger_table(hashes, count[0], places)
+    return ops, ptr, child, hashes, table, count
+
+
+@scalar
+def clause_node(literals, alone, node, memo, predicates, attributes, members, dag):
+    """The node of an AND over predicates and a program's node, or what that one joins if it is not ``alone``."""
+    ops, ptr, child = dag[:3]
+    alone = alone or ops[node] != AND
+    own = 1 if alone else ptr[node + 1] - ptr[node]
+    for i in range(own):
+        members[i] = node if alone else child[ptr[node] + i]
+    for i in range(literals[0], literals[1]):
+        members[own + i - literals[0]] = leaf_node(i, T, memo, predicates, attributes, dag)
+    size = own + literals[1] - literals[0]
+    top = start(dag)
+    for i in range(size):
+        child[top + i] = members[i]
+    return join(AND, size, dag)
+
+
 @driver
 def intern_clauses(first, last, clauses, predicates, programs, attributes, room, roots):
-    """The graph of clauses ``first:last``, and the node of each in ``roots``. ``room``: nodes and children at most."""
+    """The graph of clauses ``first:last``, and the node of each in ``roots``.
+
+    ``room``: nodes and children that predicates can make at most.
+    """
     clause_ptr, clause_program = clauses
     program_ptr = programs[0]
-    ops, hashes = np.empty(room[0], np.uint8), np.empty(room[0], np.uint32)
-    ptr, child = np.empty(room[0] + 1, np.int64), np.empty(room[1], np.int32)
-    ptr[0] = 0
     count = np.zeros(1, np.int64)
-    table = np.full(1 << 12, -1, np.int32)
-    dag = (ops, ptr, child, hashes, table, count)
+    ptr = np.zeros(1 << 10, np.int64)
+    table, hashes = np.full(1 << 12, -1, np.int32), np.empty(1 << 10, np.uint32)
+    dag = (np.empty(1 << 10, np.uint8), ptr, np.empty(1 << 10, np.int32), hashes, table, count)
+    dag = more_room(2, dag, room)
     intern(NEVER, 0, dag)
     intern(ALWAYS, 0, dag)
     memo = np.full(2 * (predicates[0].size // WIDTH), -1, np.int32)
-    program_nodes = np.full(program_ptr.size - 1, -1, np.int32)
+    program_nodes, clauses_of = np.full(program_ptr.size - 1, -1, np.int32), np.zeros(program_ptr.size, np.int64)
     longest = 1
+    for c in range(first, last):
+        longest = max(longest, clause_ptr[c + 1] - clause_ptr[c])
+        clauses_of[clause_program[c]] += 1  # the last place counts clauses without a program
     for g in range(program_ptr.size - 1):
         longest = max(longest, program_ptr[g + 1] - program_ptr[g])
     buffers = (
@@ -371,36 +411,20 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
         np.empty(2 * longest, np.int64),
         np.empty(longest, np.int64),
     )
-    members = np.empty(1, np.int64)
+    members = np.empty(2 * longest, np.int64)
     for c in range(first, last):
-        size = clause_ptr[c + 1] - clause_ptr[c]
         g = clause_program[c]
         length = program_ptr[g + 1] - program_ptr[g] if g >= 0 else 0
-        if 2 * (count[0] + 8 * (size + length) + 4) > table.size:
-            places = table.size
-            while 2 * (count[0] + 8 * (size + length) + 4) > places:
-                places *= 4
-            table = larger_table(hashes, count[0], places)
-            dag = (ops, ptr, child, hashes, table, count)
+        dag = more_room(length + clause_ptr[c + 1] - clause_ptr[c] + 1, dag, room)
         node = np.int64(TRUE_NODE)
         if g >= 0:
             if program_nodes[g] < 0:
                 program_nodes[g] = program_node(g, programs, buffers, memo, predicates, attributes, dag)
             node = np.int64(program_nodes[g])
-        alone = ops[node] != AND  # else its members join those of the clause
-        own = 1 if alone else ptr[node + 1] - ptr[node]
-        if members.size < size + own:
-            members = np.empty(2 * (size + own), np.int64)
-        for i in range(own):
-            members[i] = node if alone else child[ptr[node] + i]
-        for i in range(size):
-            members[own + i] = leaf_node(clause_ptr[c] + i, T, memo, predicates, attributes, dag)
-        size += own
-        top = start(dag)
-        for i in range(size):
-            child[top + i] = members[i]
-        roots[c - first] = join(AND, size, dag)
+        literals = (clause_ptr[c], clause_ptr[c + 1])
+        roots[c - first] = clause_node(literals, clauses_of[g] > 1, node, memo, predicates, attributes, members, dag)
     n = count[0]
+    ops, ptr, child = dag[:3]
     return ops[:n].copy(), ptr[: n + 1].copy(), child[: ptr[n]].copy()
 
 
@@ -452,6 +476,8 @@ def find_parts(op, ptr, child, first, size, ranked, heads, following, ops, part,
     steps = STEPS
     for i in range(size):
         for j in range(i + 1, min(size, i + 1 + PAIRS)):
+            if n == MOST or steps == 0:
+                return n
             other = heads[bucket_of(op, ranked[i], ranked[j], heads.size - 1)]
             while other >= 0 and n < MOST and steps > 0:
                 steps -= 1

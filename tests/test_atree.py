@@ -190,6 +190,40 @@ def test_no_translation() -> None:
     assert (part["clauses"], part["nodes"], part["edges"]) == (1, 48 + 12 + 1, 48 + 12)
 
 
+def test_a_long_program_of_many_clauses() -> None:
+    """What clauses have in common stays one node, however long it is."""
+    rest = " AND ".join(f"(a{at} = 1 OR b{at} = 2)" for at in range(40))
+    schema = dict.fromkeys(["z", *(f"{name}{at}" for name in "ab" for at in range(40))], "int64")
+    made = matcher({at: f"z = {at} AND {rest}" for at in range(3000)}, schema)
+    assert made.match_one({**{f"a{at}": 1 for at in range(40)}, "z": 7}) == [7]
+    assert made.match_one({**{f"a{at}": 1 for at in range(39)}, "z": 7}) == []
+    part = facts(made)
+    assert (part["nodes"], part["edges"]) == (3000 + 80 + 40 + 1 + 3000, 80 + 40 + 2 * 3000)
+
+
+def test_constants_beside_long_operands() -> None:
+    choose = random.Random(5)
+    names = [f"a{at}" for at in range(60)]
+    parts = [" AND ".join(f"{name} = 1" for name in choose.sample(names, 40)) for _ in range(300)]
+    schema = dict.fromkeys(["z", *names], "int64")
+    made = matcher({at: f"z = {at % 7} AND (({part}) XOR FALSE)" for at, part in enumerate(parts)}, schema)
+    assert made.match_one({**dict.fromkeys(names, 1), "z": 3}) == list(range(3, 300, 7))
+
+
+def test_many_destinations_once_each() -> None:
+    texts = {at: random_text(random.Random(at), 3) for at in range(300)}
+    made = gm.Matcher(SCHEMA, index="atree", device="cpu")
+    made.add(texts, destination=[at % 90 for at in texts])
+    events, typed = random_events(random.Random(2), 150), gm.Schema.of(SCHEMA)
+    right = [
+        sorted({at % 90 for at, text in texts.items() if evaluate(gm.parse(text), event, typed) is True})
+        for event in events
+    ]
+    for _ in range(2):  # the second call gets the memory of the first
+        assert [sorted(found) for found in made.destinations(events)] == right
+        assert [sorted(found) for found in made.destinations(events[:1])] == right[:1]
+
+
 def test_lists_are_negated_as_none_of() -> None:
     made = matcher(
         {"x": "NOT (t = 3 OR n > 2)", "y": "t = 3 XOR n > 2", "z": "t <> 3"}, {"t": "list<int64>", "n": "int64"}

@@ -19,10 +19,10 @@ from gpumatch.kernels import atree as kernels
 from gpumatch.kernels import atree_build, dag
 from gpumatch.kernels.ladder import fill_firsts
 from gpumatch.kernels.postings import count_postings, pack_directory
-from gpumatch.kernels.predicates import OP_BASE, OP_XNOR, OP_XOR
 from gpumatch.kernels.words import EVENTS
 from gpumatch.predicates import RANGE, Array, Attributes
 
+_KEPT = 1 << 27  # bytes of a buffer up to which the next call gets it
 _PER_LEAF = 4  # predicates per finest block that the depth of an attribute's tree aims at
 
 
@@ -75,7 +75,6 @@ class _Graph(NamedTuple):
 def _graph(given: Input, roots: Array) -> _Graph:
     """The graph of the clauses; ``roots`` gets the node of each."""
     attributes, book, table, first, last = given[:5]
-    nodes, children = _room(table)
     ops, ptr, child = dag.intern_clauses(
         first,
         last,
@@ -83,7 +82,7 @@ def _graph(given: Input, roots: Array) -> _Graph:
         table.predicates(),
         (table.program_ptr, table.program_item),
         (attributes.multi, attributes.presence, book.counts()),
-        (nodes, children),
+        _room(table),
         roots,
     )
     level, size = np.empty(len(ops), np.int64), np.empty(len(ops), np.int64)
@@ -97,17 +96,10 @@ def _graph(given: Input, roots: Array) -> _Graph:
 
 
 def _room(table: Table) -> tuple[int, int]:
-    """Nodes and children that a table can make at most; memory that is not written costs nothing."""
+    """Nodes and children that predicates can make at most: true, false and known, in ranges and in gaps."""
     kind, lo, hi = table.columns()[1:]
     ranges = int((hi - lo)[(kind != RANGE) & (hi > lo)].sum())
-    operator = -1 - table.program_item[table.program_item < 0]
-    arity, op = operator // OP_BASE, operator % OP_BASE
-    xor = (op == OP_XOR) | (op == OP_XNOR)
-    multiplied, plain = int(arity[xor].sum()), int(arity[~xor].sum())
-    own, clauses = len(kind), len(table.clause_row)
-    nodes = 2 * len(operator) + 6 * multiplied + 4 * own + clauses + 8
-    children = 2 * plain + 12 * multiplied + 16 * own + 4 * ranges + 2 * clauses + 4 * table.programs[2] + 64
-    return nodes, children
+    return 4 * len(kind) + 8, 16 * len(kind) + 4 * ranges + 64
 
 
 class _Leaves(NamedTuple):
@@ -232,7 +224,7 @@ def build(params: ATree, given: Input) -> dict[str, Array]:
 
 
 def _scratch(index: FlatIndex) -> tuple[Array, ...]:
-    """Slots of nodes, marks of units and values for one call at a time; calls give them back as they got them."""
+    """Memory of one call at a time: slots of nodes, marks of units, values, rows that are found, and shared rows."""
     try:
         return index.scratch.pop()
     except IndexError:
@@ -245,6 +237,7 @@ def _scratch(index: FlatIndex) -> tuple[Array, ...]:
             np.zeros((words >> 6) + 1, np.uint64),
             np.empty(1 << 13, np.uint64),
             np.empty(1 << 16, np.int32),
+            np.zeros(0, np.uint64),
         )
 
 
@@ -268,7 +261,7 @@ def _match_tile(index: FlatIndex, table: Table, events: CodedEvents, once: bool)
     arrays = index.arrays
     scratch = _scratch(index)
     inner = int(arrays["level_ptr"][-1])
-    offsets, rows, values, buffer, evaluated = kernels.match_atree(
+    offsets, rows, buffers, evaluated = kernels.match_atree(
         events.arrays(),
         (table.clause_row[index.first : index.last], table.length, once, not arrays["ascending"][0]),
         tuple(arrays[name] for name in _LEAVES),
@@ -276,7 +269,8 @@ def _match_tile(index: FlatIndex, table: Table, events: CodedEvents, once: bool)
         (len(arrays["parent_ptr"]) - 1 - inner, inner, int(arrays["graph"][2])),
         scratch,
     )
-    index.scratch.append((*scratch[:4], values, buffer))
+    if all(buffer.nbytes <= _KEPT for buffer in buffers):
+        index.scratch.append((*scratch[:4], *buffers))
     count(index, "evaluated", evaluated)
     return offsets, rows
 
