@@ -14,7 +14,7 @@ from gpumatch.workloads import WORKLOADS, RangeWorkload
 
 CARDS = (16, 24, 80)  # GB
 FREE = 0.75  # of a card for the index: the rest is for events, results and the libraries
-INDEXES = ("scan", "pstbloom", "psthash", "gem", "tama", "ladder")
+INDEXES = ("scan", "pstbloom", "psthash", "gem", "tama", "ladder", "atree")
 
 
 def main() -> None:
