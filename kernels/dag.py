@@ -381,6 +381,22 @@ def clause_node(literals, alone, node, memo, predicates, attributes, members, da
     return join(AND, size, dag)
 
 
+@scalar
+def find_shared(first, last, clauses, memo, predicates, attributes, shared, dag):
+    """Mark the programs that clauses with different predicates have; repeated clauses do not count."""
+    clause_ptr, clause_program = clauses
+    seen, held = np.zeros(shared.size, np.bool_), np.empty(shared.size, np.uint32)
+    for c in range(first, last):
+        g = clause_program[c]
+        if g < 0:
+            continue
+        h = mix(np.uint32(T), clause_ptr[c + 1] - clause_ptr[c])
+        for i in range(clause_ptr[c], clause_ptr[c + 1]):
+            h = mix(h, leaf_node(i, T, memo, predicates, attributes, dag))
+        shared[g] |= seen[g] and held[g] != h
+        seen[g], held[g] = True, h
+
+
 @driver
 def intern_clauses(first, last, clauses, predicates, programs, attributes, room, roots):
     """The graph of clauses ``first:last``, and the node of each in ``roots``.
@@ -397,11 +413,11 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
     intern(NEVER, 0, dag)
     intern(ALWAYS, 0, dag)
     memo = np.full(2 * (predicates[0].size // WIDTH), -1, np.int32)
-    program_nodes, clauses_of = np.full(program_ptr.size - 1, -1, np.int32), np.zeros(program_ptr.size, np.int64)
+    program_nodes, shared = np.full(program_ptr.size - 1, -1, np.int32), np.zeros(program_ptr.size - 1, np.bool_)
+    find_shared(first, last, clauses, memo, predicates, attributes, shared, dag)
     longest = 1
     for c in range(first, last):
         longest = max(longest, clause_ptr[c + 1] - clause_ptr[c])
-        clauses_of[clause_program[c]] += 1  # the last place counts clauses without a program
     for g in range(program_ptr.size - 1):
         longest = max(longest, program_ptr[g + 1] - program_ptr[g])
     buffers = (
@@ -422,7 +438,7 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
                 program_nodes[g] = program_node(g, programs, buffers, memo, predicates, attributes, dag)
             node = np.int64(program_nodes[g])
         literals = (clause_ptr[c], clause_ptr[c + 1])
-        roots[c - first] = clause_node(literals, clauses_of[g] > 1, node, memo, predicates, attributes, members, dag)
+        roots[c - first] = clause_node(literals, g >= 0 and shared[g], node, memo, predicates, attributes, members, dag)
     n = count[0]
     ops, ptr, child = dag[:3]
     return ops[:n].copy(), ptr[: n + 1].copy(), child[: ptr[n]].copy()
