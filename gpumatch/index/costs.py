@@ -126,8 +126,9 @@ class Costs:
         table, chance = self._given.table, np.empty((2, len(clauses)))
         heads = (table.clause_ptr, table.clause_program, table.predicate, table.programs)
         kernels.wakings(clauses, *heads, self._likelihood, self._there, chance)
-        evaluated: Array = -np.expm1(-EVENTS * chance[1])
-        return evaluated * _UNIT / EVENTS + chance[1] * _WAKE + chance[0] * _EMIT
+        evaluated = -np.expm1(-EVENTS * chance[1])
+        each: Array = evaluated * _UNIT / EVENTS + chance[1] * _WAKE + chance[0] * _EMIT
+        return each
 
     def _bitsets(self, dims: Dims, clauses: Array) -> Array:
         """Nanoseconds of each clause in bitsets over these dimensions."""
