@@ -29,6 +29,7 @@ _EVENTS_AT_FIRST = 1_024
 _EVENTS_AT_MOST = 65_536
 _ROWS_AT_ONCE = 50_000  # of subscriptions, between two moves of the bar
 _ROWS_SHOWN = 50
+_INDEXES = "auto (default), scan, pstbloom, gem, tama, psthash, ladder or atree"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,7 +84,7 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
     schema.add_argument("--events", metavar="FILE", help="take names and types from the columns of an event file")
     parser.add_argument("--id", default="id", metavar="COLUMN", help="the column of ids (default: id)")
     parser.add_argument("--where", default="expr", metavar="COLUMN", help="the column of expressions (default: expr)")
-    parser.add_argument("--index", default="auto", help="auto (default), scan, pstbloom, gem, tama, psthash or ladder")
+    parser.add_argument("--index", default="auto", help=_INDEXES)
     parser.add_argument(
         "--on-error",
         choices=("raise", "collect"),
@@ -139,7 +140,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda:N, or auto (default): a CUDA device if there is one"
     )
-    parser.add_argument("--index", default="auto", help="auto (default), scan, pstbloom, gem, tama, psthash or ladder")
+    parser.add_argument("--index", default="auto", help=_INDEXES)
     parser.add_argument("--scale", type=_share, default=1.0, help="share of the published number of subscriptions")
     parser.add_argument("--events", type=_positive, default=100_000, metavar="N", help="default: 100,000")
     parser.add_argument(
@@ -181,7 +182,7 @@ def _add_roofline(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["auto"],
         metavar="NAME",
-        help="auto (default), scan, pstbloom, psthash, gem, triangle, tama or ladder",
+        help="auto (default), scan, pstbloom, psthash, gem, triangle, tama, ladder or atree",
     )
     parser.add_argument("--events", type=_positive, default=256, metavar="N", help="that are counted; default: 256")
     parser.add_argument(

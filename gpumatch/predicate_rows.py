@@ -121,13 +121,16 @@ class Rows:
         name, written = self.names[name_number], self.written[op_number]
         op, negated = self.ops[op_number]
         if op is None:
-            hint = nearest(_spaced(written), (*_OPS, *CONNECTIVES))
+            hint = "" if written is None else nearest(_spaced(written), (*_OPS, *CONNECTIVES))
             return SchemaError(
-                f"unknown operator {written!r}{hint}; use one of {', '.join(_OPS)}, "
-                f"or, to join conditions, {', '.join(CONNECTIVES)}"
+                f"unknown operator {written!r}{hint}; use one of {', '.join(_OPS)}; "
+                f"conditions are joined by {', '.join(CONNECTIVES)}"
             )
         if not isinstance(name, str):
-            return SchemaError(f"the attribute of a predicate is a string, found {name!r}")
+            joining = ", ".join(CONNECTIVES)
+            return SchemaError(
+                f"the attribute of a predicate is a string, found {name!r}; only rows of {joining} have none"
+            )
         try:
             return Predicate(name, op, _operands(name, schema[name], op, _spaced(written), value, values), negated)
         except GpumatchError as error:
