@@ -17,9 +17,11 @@ SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS)
 demo: .venv/.run
 	$(BIN)/gpumatch demo $(ARGS)
 
+# Both lanes at once, each on a core of its own; the simulator's output follows.
 test: .venv/.test
-	$(BIN)/python -m pytest $(ARGS)
-	$(SIMULATED)
+	@log=$$(mktemp); status=0; ( $(SIMULATED) ) > "$$log" 2>&1 & simulated=$$!; \
+	$(BIN)/python -m pytest $(ARGS) || status=$$?; \
+	wait $$simulated || status=1; cat "$$log"; rm -f "$$log"; exit $$status
 
 # Kernels for CUDA in numba's simulation of a device; what kernels call is compiled for the CPU in the same process.
 test-sim: .venv/.test

@@ -123,10 +123,10 @@ def random_events(choose: random.Random, count: int) -> list[dict[str, int]]:
     return [{name: choose.randrange(4) for name in "abcdefgh" if choose.random() < 0.7} for _ in range(count)]
 
 
-@pytest.mark.parametrize("count", [1, 63, 64, 65, 512, 513, 1100])
+@pytest.mark.parametrize("count", [1, 64, 65, 512, 1100])
 def test_tiles_of_events(count: int) -> None:
     """Few events wake few expressions, many wake all of them: the dense sweep. All return the same."""
-    texts = [random_text(random.Random(seed), 4) for seed in range(60)]
+    texts = [random_text(random.Random(seed), 3) for seed in range(40)]
     made = matcher(dict(enumerate(texts)))
     facts(made)
     events = random_events(random.Random(count), count)
