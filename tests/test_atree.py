@@ -11,6 +11,8 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.expr import evaluate
+from gpumatch.expr.normal import Splitting
+from gpumatch.sources import _SPLITTING
 
 SCHEMA = dict.fromkeys("abcdefgh", "int64")
 OR_ABC, OR_EF, OR_GH = "(a = 1 OR b = 1 OR c = 1)", "(e = 1 OR f = 1)", "(g = 1 OR h = 1)"
@@ -222,6 +224,17 @@ def test_many_destinations_once_each() -> None:
     for _ in range(2):  # the second call gets the memory of the first
         assert [sorted(found) for found in made.destinations(events)] == right
         assert [sorted(found) for found in made.destinations(events[:1])] == right[:1]
+
+
+def test_rows_with_several_clauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index takes clauses as they come: a row that several of them find is returned once."""
+    monkeypatch.setitem(_SPLITTING, "atree", Splitting.PRODUCTS)
+    texts = {at: random_text(random.Random(at), 2) for at in range(120)}
+    made = matcher(texts)
+    assert facts(made)["clauses"] > len(texts)
+    events, typed = random_events(random.Random(4), 130), gm.Schema.of(SCHEMA)
+    right = [[at for at, text in texts.items() if evaluate(gm.parse(text), event, typed) is True] for event in events]
+    assert list(made.match(events)) == right
 
 
 def test_lists_are_negated_as_none_of() -> None:

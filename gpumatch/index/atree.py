@@ -14,11 +14,10 @@ import numpy as np
 
 from gpumatch.coded import CodedEvents, Table, likelihoods
 from gpumatch.codes import pointers, spans
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_likelihood, count
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, ascent, bits_of, by_likelihood, count
+from gpumatch.index.ladder import by_block
 from gpumatch.kernels import atree as kernels
 from gpumatch.kernels import atree_build, dag
-from gpumatch.kernels.ladder import fill_firsts
-from gpumatch.kernels.postings import count_postings, pack_directory
 from gpumatch.kernels.words import EVENTS
 from gpumatch.predicates import RANGE, Array, Attributes
 
@@ -96,7 +95,7 @@ def _graph(given: Input, roots: Array) -> _Graph:
 
 
 def _room(table: Table) -> tuple[int, int]:
-    """Nodes and children that predicates can make at most: true, false and known, in ranges and in gaps."""
+    """Nodes and children that predicates can make at most, true and false ones, in ranges and in gaps."""
     kind, lo, hi = table.columns()[1:]
     ranges = int((hi - lo)[(kind != RANGE) & (hi > lo)].sum())
     return 4 * len(kind) + 8, 16 * len(kind) + 4 * ranges + 64
@@ -185,18 +184,9 @@ def _postings(given: Input, leaves: _Leaves) -> dict[str, Array]:
     depth = bits_of(given.book.counts())
     load = np.bincount(leaves.predicate[:, 0], minlength=len(depth))
     levels = np.minimum(bits_of(load // _PER_LEAF), depth)
-    base = pointers((2 << levels.astype(np.int64)) - 1)
-    directory = (base[:-1].copy(), levels, depth - levels)
-    access = 4 * np.arange(len(leaves.predicate))
     none = np.zeros(0, np.int32)
-    predicates = (leaves.predicate.ravel(), none, none)
-    node_ptr = np.zeros(base[-1] + 1, np.int64)
-    count_postings(access, predicates, directory, node_ptr)
-    np.cumsum(node_ptr, out=node_ptr)
-    waiting = np.empty(node_ptr[-1], np.int32)
-    fill_firsts(access, predicates, directory, node_ptr[:-1].copy(), waiting)
-    packed = np.empty(2 * len(depth), np.uint64)
-    pack_directory(directory, node_ptr, packed)
+    access = 4 * np.arange(len(leaves.predicate))
+    packed, node_ptr, waiting = by_block(access, (leaves.predicate.ravel(), none, none), depth, levels)
     return {"directory": packed, "node_ptr": node_ptr, "waiting": waiting}
 
 
@@ -209,7 +199,6 @@ def build(params: ATree, given: Input) -> dict[str, Array]:
     number[leaves.node] = np.arange(len(leaves.node))
     base = np.full(len(leaves.node), -1, np.int32)
     base[number[negated[:, 1]]] = number[negated[:, 0]]
-    rising = np.diff(given.table.clause_row[given.first : given.last])
     arrays = {
         **_postings(given, leaves),
         "piece_node": leaves.piece_node,
@@ -217,7 +206,7 @@ def build(params: ATree, given: Input) -> dict[str, Array]:
         "piece_hi": leaves.predicate[:, 3].copy(),
         "base": base,
         **_units(graph, roots, len(leaves.node), _chances(given, graph, leaves), number, base),
-        "ascending": np.array([(rising > 0).all() + (rising == 1).all()], np.uint8),
+        "ascending": ascent(given.table.clause_row[given.first : given.last]),
         "graph": np.array([np.count_nonzero(graph.uses), graph.edges, number[dag.TRUE_NODE]], np.int64),
     }
     return {name: arrays[name] for name in ARRAYS}

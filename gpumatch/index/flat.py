@@ -103,3 +103,9 @@ def bits_of(counts: Array) -> Array:
     """The fewest bits that number so many things."""
     bits: Array = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.uint8)
     return bits
+
+
+def ascent(rows: Array) -> Array:
+    """One number, as indexes store it: rows rise (1), without gaps (2), or do not (0)."""
+    rising = np.diff(rows)
+    return np.array([(rising > 0).all() + (rising == 1).all()], np.uint8)

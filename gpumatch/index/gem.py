@@ -15,7 +15,7 @@ from gpumatch.coded import CodedEvents, Table
 from gpumatch.codes import pointers
 from gpumatch.errors import SchemaError
 from gpumatch.index import triangle
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_likelihood
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, ascent, bits_of, by_likelihood
 from gpumatch.kernels import gem as kernels
 from gpumatch.kernels import gem_build as building
 from gpumatch.predicates import Array, Attributes
@@ -163,9 +163,7 @@ def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Array]:
     building.pack_bounds(first, last, table.clause_ptr, predicates, dims.dim_of, exact, shift, words, bounds, loose)
     programs = np.flatnonzero(table.clause_program[first:last] >= 0)
     np.bitwise_or.at(loose, programs >> 6, np.uint64(1) << (programs & 63).astype(np.uint64))
-    rows = table.clause_row[first:last]
-    rising = np.diff(rows)
-    ascending = np.array([(rising > 0).all() + (rising == 1).all()], np.uint8)
+    ascending = ascent(table.clause_row[first:last])
     expected = np.array([dims.rate * (last - first)])
     arrays = (dims.dims, dims.dim_of, cell_ptr, cell_table, dims.ptr, dims.shift, exact, shift)
     return dict(zip(_BITSETS, (*arrays, bits, cover, summary, count, bounds, loose, expected, ascending), strict=True))

@@ -70,6 +70,23 @@ def layers(table: Table, likelihood: Array) -> Array:
     return place
 
 
+def by_block(access: Array, predicates: tuple[Array, ...], depth: Array, levels: Array) -> tuple[Array, Array, Array]:
+    """Directory, ends of blocks and what waits there: the numbers of those whose access predicate is at a place.
+
+    ``depth`` is of each attribute's codes in bits, ``levels`` of its tree.
+    """
+    base = pointers((2 << levels.astype(np.int64)) - 1)
+    directory = (base[:-1].copy(), levels, depth - levels)
+    node_ptr = np.zeros(base[-1] + 1, np.int64)
+    count_postings(access, predicates, directory, node_ptr)
+    np.cumsum(node_ptr, out=node_ptr)
+    waiting = np.empty(node_ptr[-1], np.int32)
+    kernels.fill_firsts(access, predicates, directory, node_ptr[:-1].copy(), waiting)
+    packed = np.empty(2 * len(depth), np.uint64)
+    pack_directory(directory, node_ptr, packed)
+    return packed, node_ptr, waiting
+
+
 def build(params: Ladder, given: Input) -> dict[str, Array]:
     """Arrays for clauses whose predicates lie in ladder order."""
     table, first, last = given.table, given.first, given.last
@@ -79,15 +96,7 @@ def build(params: Ladder, given: Input) -> dict[str, Array]:
     depth = bits_of(given.book.counts())
     load = np.bincount(table.predicate[access[waits]], minlength=len(depth))
     levels = np.minimum(bits_of(load), depth)
-    base = pointers((2 << levels.astype(np.int64)) - 1)
-    directory = (base[:-1].copy(), levels, depth - levels)
-    node_ptr = np.zeros(base[-1] + 1, np.int64)
-    count_postings(access, table.predicates(), directory, node_ptr)
-    np.cumsum(node_ptr, out=node_ptr)
-    waiting = np.empty(node_ptr[-1], np.int32)
-    kernels.fill_firsts(access, table.predicates(), directory, node_ptr[:-1].copy(), waiting)
-    packed = np.empty(2 * len(depth), np.uint64)
-    pack_directory(directory, node_ptr, packed)
+    packed, node_ptr, waiting = by_block(access, table.predicates(), depth, levels)
     rest = (first + np.flatnonzero(~waits[first:])).astype(np.int32)
     return dict(zip(ARRAYS, (packed, node_ptr, waiting, rest), strict=True))
 
