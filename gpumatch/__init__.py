@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpumatch.errors import DeviceError, GpumatchError, IdError, ParseError, SchemaError, StorageError
+    from gpumatch.errors import DeviceError, GpumatchError, IdError, ParseError, RoutingError, SchemaError, StorageError
     from gpumatch.events import EventBatch
     from gpumatch.expr import Expr, col, parse
     from gpumatch.index import ATree, Gem, Ladder, PstBloom, PstHash, Scan, Tama
@@ -33,6 +33,7 @@ __all__ = [
     "ParseError",
     "PstBloom",
     "PstHash",
+    "RoutingError",
     "Scan",
     "Schema",
     "SchemaError",
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "errors": ("DeviceError", "GpumatchError", "IdError", "ParseError", "SchemaError", "StorageError"),
+    "errors": ("DeviceError", "GpumatchError", "IdError", "ParseError", "RoutingError", "SchemaError", "StorageError"),
     "events": ("EventBatch",),
     "expr": ("Expr", "col", "parse"),
     "index": ("ATree", "Gem", "Ladder", "PstBloom", "PstHash", "Scan", "Tama"),

@@ -42,6 +42,10 @@ class DeviceError(GpumatchError, RuntimeError):
     """A device that is not there, or that cannot hold what was asked of it."""
 
 
+class RoutingError(GpumatchError, ValueError):
+    """Ranges, filters, shards or an overlay of brokers that cannot be as asked, or a broker that cannot be reached."""
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """A hint for an unknown name: ``"; did you mean 'px'?"`` or the empty string."""
     known = {other.lower(): other for other in names}

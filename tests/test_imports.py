@@ -38,7 +38,7 @@ LAYERS = (
 )
 # Parts outside the chain: what they may import, and who may import them.
 ASIDE = {
-    "kernels": (set(), {"index", "device", "coded", "codes", "compiled", "roofline"}),
+    "kernels": (set(), {"index", "device", "coded", "codes", "compiled", "roofline", "routing"}),
     "threads": ({"errors", "kernels"}, set().union(*LAYERS)),
 }
 KERNEL_LIBRARIES = {"llvmlite", "numba", "numpy"}  # llvmlite is how numba is extended
