@@ -1,0 +1,96 @@
+"""MERC's clusters: sets of brokers that know each other, joined by edge brokers that belong to several.
+
+Two clusters may share several edge brokers, and clusters may lie in a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gpumatch.errors import RoutingError
+from gpumatch.routing.topology import Array, Topology, broker_numbers, check_broker
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """A topology and the brokers of each of its clusters.
+
+    ``members``: a sequence of broker numbers per cluster; kept as int64, ascending. Every broker is in at least one
+    and every link lies inside at least one. A cluster need not be connected in itself, as after a failure.
+    """
+
+    topology: Topology
+    members: Sequence[Array]
+
+    def __post_init__(self) -> None:
+        members = [broker_numbers(brokers, self.topology.brokers) for brokers in self.members]
+        for brokers in members:
+            brokers.setflags(write=False)
+        object.__setattr__(self, "members", tuple(members))
+        self._check()
+
+    def _check(self) -> None:
+        alone = np.flatnonzero(np.diff(self._by_broker[0]) == 0)
+        if len(alone):
+            raise RoutingError(f"broker {alone[0]} is in no cluster: every broker belongs to at least one")
+        inside = np.zeros(len(self.topology.links), bool)
+        for brokers in self.members:
+            inside |= self._within(brokers)
+        if not inside.all():
+            a, b = self.topology.links[~inside][0]
+            raise RoutingError(
+                f"the link {a}-{b} lies in no cluster: make one of its ends an edge broker, a member of both clusters"
+            )
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __repr__(self) -> str:
+        return f"<Clusters: {len(self)} over {self.topology.brokers} brokers, {len(self.edge_brokers)} at the edge>"
+
+    @cached_property
+    def _by_broker(self) -> tuple[Array, Array]:
+        """CSR: offsets (n + 1), and the clusters of each broker, ascending."""
+        sizes = np.array([len(brokers) for brokers in self.members], np.int64)
+        broker = np.concatenate((*self.members, np.empty(0, np.int64)))
+        order = np.argsort(broker, kind="stable")
+        offsets = np.zeros(self.topology.brokers + 1, np.int64)
+        np.cumsum(np.bincount(broker, minlength=self.topology.brokers), out=offsets[1:])
+        return offsets, np.repeat(np.arange(len(sizes)), sizes)[order]
+
+    def clusters_of(self, broker: int) -> Array:
+        """The clusters that a broker belongs to, ascending."""
+        check_broker(broker, self.topology.brokers)
+        offsets, clusters = self._by_broker
+        return clusters[offsets[broker] : offsets[broker + 1]]
+
+    @cached_property
+    def edge_brokers(self) -> Array:
+        """The brokers that belong to more than one cluster, ascending."""
+        return np.flatnonzero(np.diff(self._by_broker[0]) > 1)
+
+    def sub(self, cluster: int) -> Topology:
+        """The topology inside one cluster: the same numbers, all other brokers down."""
+        if not 0 <= cluster < len(self.members):
+            raise RoutingError(f"there is no cluster {cluster}: they are numbered 0 to {len(self.members) - 1}")
+        return self._subs[cluster]
+
+    @cached_property
+    def _subs(self) -> list[Topology]:
+        made = []
+        for brokers in self.members:
+            up = np.zeros(self.topology.brokers, bool)
+            up[brokers] = self.topology.up[brokers]
+            made.append(Topology(self.topology.brokers, self.topology.links, up))
+        return made
+
+    def _within(self, brokers: Array) -> Array:
+        """For each link: are both of its ends among these?"""
+        there = np.zeros(self.topology.brokers, bool)
+        there[brokers] = True
+        inside: Array = there[self.topology.links].all(axis=1)
+        return inside
