@@ -5,6 +5,7 @@ Two clusters may share several edge brokers, and clusters may lie in a cycle.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +33,26 @@ class Clusters:
             brokers.setflags(write=False)
         object.__setattr__(self, "members", tuple(members))
         self._check()
+
+    @classmethod
+    def grow(cls, topology: Topology, size: int, seed: int = 0) -> Clusters:
+        """Clusters of a topology that comes without: each grows from a random broker to its neighbours, up to ``size``.
+
+        What is shut in by others stays smaller. Of a link between two clusters the end with more links to the other
+        cluster joins that cluster too, so clusters end larger than ``size``: a lot, where links do not keep to the near.
+        Each cluster is connected in itself.
+        """
+        if size < 1:
+            raise RoutingError(f"size: expected at least one broker in a cluster, found {size}")
+        home = _homes(topology, size, seed)
+        members = [set(np.flatnonzero(home == cluster).tolist()) for cluster in range(int(home.max(initial=-1)) + 1)]
+        between = topology.links[home[topology.links[:, 0]] != home[topology.links[:, 1]]].tolist()
+        pull = Counter((end, int(home[other])) for link in between for end, other in (link, link[::-1]))
+        for a, b in between:
+            if a not in members[home[b]] and b not in members[home[a]]:
+                joins, other = (a, b) if pull[a, int(home[b])] >= pull[b, int(home[a])] else (b, a)
+                members[home[other]].add(joins)
+        return cls(topology, [np.array(sorted(brokers)) for brokers in members])
 
     def _check(self) -> None:
         alone = np.flatnonzero(np.diff(self._by_broker[0]) == 0)
@@ -94,3 +115,20 @@ class Clusters:
         there[brokers] = True
         inside: Array = there[self.topology.links].all(axis=1)
         return inside
+
+
+def _homes(topology: Topology, size: int, seed: int) -> Array:
+    """The cluster that each broker is in at first: connected and of at most so many."""
+    home = np.full(topology.brokers, -1, np.int64)
+    cluster = 0
+    for start in np.random.default_rng(seed).permutation(topology.brokers).tolist():
+        if home[start] >= 0:
+            continue
+        home[start] = cluster
+        grown = [start]
+        for at in grown:  # nearest first, as it grows
+            near = [other for other in topology.neighbours(at).tolist() if home[other] < 0][: size - len(grown)]
+            home[near] = cluster
+            grown += near
+        cluster += 1
+    return home
