@@ -39,8 +39,8 @@ class Clusters:
         """Clusters of a topology that comes without: each grows from a random broker to its neighbours, up to ``size``.
 
         What is shut in by others stays smaller. Of a link between two clusters the end with more links to the other
-        cluster joins that cluster too, so clusters end larger than ``size``: a lot, where links do not keep to the near.
-        Each cluster is connected in itself.
+        cluster joins that cluster too, so clusters end larger than ``size``: a lot where links do not keep to the near.
+        Each cluster is connected in itself and none lies inside another.
         """
         if size < 1:
             raise RoutingError(f"size: expected at least one broker in a cluster, found {size}")
@@ -52,7 +52,8 @@ class Clusters:
             if a not in members[home[b]] and b not in members[home[a]]:
                 joins, other = (a, b) if pull[a, int(home[b])] >= pull[b, int(home[a])] else (b, a)
                 members[home[other]].add(joins)
-        return cls(topology, [np.array(sorted(brokers)) for brokers in members])
+        kept = [group for group in members if not any(group < other for other in members)]
+        return cls(topology, [np.array(sorted(group)) for group in kept])
 
     def _check(self) -> None:
         alone = np.flatnonzero(np.diff(self._by_broker[0]) == 0)

@@ -3,8 +3,8 @@
 Every pair of brokers draws a number and the pairs with the lowest become links: a uniform draw among the graphs of so
 many links. If it leaves brokers apart, it is mended: the links of a minimum spanning tree over the same numbers come in
 for the highest of the others. Against graphs drawn again and again until one is connected, mean distances are the same
-to 0.1 % at degree 6 (100 and 700 brokers, where one draw of three and four of five are mended), and 1.5 % shorter for 70
-brokers of degree 3, where one draw in fifty is connected.
+to 0.1 % at degree 6 (100 and 700 brokers, where one draw of three and four of five are mended), and 1.5 % shorter for
+70 brokers of degree 3, where one draw in fifty is connected.
 """
 
 from __future__ import annotations
