@@ -1,0 +1,191 @@
+"""Multicast group ranges: who is interested in which part of a line of values (Sieve, II-C and III).
+
+All ranges are half-open, ``[low, high)``, over int64 or float64 values. A closed range of integers is ``[a, b + 1)``, of
+floats ``[a, nextafter(b, inf))``; as no float lies above infinity, no range holds positive infinity itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpumatch.errors import RoutingError
+from gpumatch.predicates import Array
+
+
+class Runs(NamedTuple):
+    """Maximal runs of adjacent groups that an owner is interested in, by owner and then upwards."""
+
+    owner: Array  # int32
+    first: Array  # int64, number of the first group
+    last: Array  # int64, number of the last group
+
+
+def values_of(given: Any, name: str) -> Array:
+    """Values as an int64 or float64 array of one dimension; anything else is an error under that name."""
+    found = np.atleast_1d(np.asarray(given))
+    if found.ndim != 1:
+        raise RoutingError(f"{name}: expected one dimension, found {found.ndim}")
+    if found.size == 0 or found.dtype.kind == "i":
+        return found.astype(np.float64 if found.dtype.kind == "f" else np.int64)
+    if found.dtype.kind == "u":
+        if found.max() > np.iinfo(np.int64).max:
+            raise RoutingError(f"{name}: expected integers that fit 64 bits with a sign, found {found.max()}")
+        return found.astype(np.int64)
+    if found.dtype.kind != "f":
+        raise RoutingError(f"{name}: expected integers or floats, found {found.dtype}; give codes for other values")
+    return found.astype(np.float64)
+
+
+def one_line(low: Any, high: Any) -> tuple[Array, Array]:
+    """Bounds of ranges in one type. NaN, lengths that differ, and integers that no float64 equals are errors."""
+    bounds = [values_of(low, "low"), values_of(high, "high")]
+    if len(bounds[0]) != len(bounds[1]):
+        raise RoutingError(f"low and high: expected as many of both, found {len(bounds[0])} and {len(bounds[1])}")
+    is_float = any(bound.dtype.kind == "f" for bound in bounds)
+    for side, (name, bound) in enumerate(zip(("low", "high"), bounds, strict=True)):
+        if bound.dtype.kind == "f" and np.isnan(bound).any():
+            raise RoutingError(f"{name}: bounds are numbers or infinite, found NaN at {np.isnan(bound).argmax()}")
+        if is_float and bound.dtype.kind == "i":
+            bounds[side] = bound.astype(np.float64)
+            lost = (bounds[side] >= 2.0**63) | (np.abs(bounds[side]) > 2.0**53)
+            if lost.any():
+                raise RoutingError(
+                    f"{name}: {bound[lost.argmax()]} cannot meet float bounds exactly; give all bounds as integers"
+                )
+    return bounds[0], bounds[1]
+
+
+def aggregate(low: Any, high: Any) -> Array:
+    """The distinct end points of the ranges, upwards: adjacent ones bound the group ranges. Empty ranges do not count."""
+    low, high = one_line(low, high)
+    held = low < high
+    return np.unique(np.concatenate([low[held], high[held]]))
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Group ranges between adjacent edges, and which owners are interested in each.
+
+    Owners are numbered from 0: nodes, shards, whoever receives. What is kept grows with the ranges, not with the
+    members of groups, of which there may be as many as the square of it.
+    """
+
+    edges: Array  # int64 or float64, distinct and rising, one more than there are groups; empty if there is no range
+    runs: Runs
+    owners: int  # how many there are, interested or not
+    counts: Array  # int64, by group: how many owners are interested
+
+    @classmethod
+    def of(cls, low: Any, high: Any, owner: Any, owners: int | None = None) -> Groups:
+        """From ranges and the owner of each. An owner may have many, and they may overlap."""
+        low, high = one_line(low, high)
+        owner, owners = _owners(owner, len(low), owners)
+        held = low < high
+        low, high, owner = low[held], high[held], owner[held]
+        edges = np.unique(np.concatenate([low, high]))
+        first, last = np.searchsorted(edges, low), np.searchsorted(edges, high) - 1
+        return cls.of_runs(edges, owner, first, last, owners)
+
+    @classmethod
+    def of_runs(cls, edges: Array, owner: Array, first: Array, last: Array, owners: int) -> Groups:
+        """From runs of groups in any order; those of one owner that touch or overlap become one."""
+        runs = _merge(owner, first, last, len(edges))
+        return cls(edges, runs, owners, _count(runs, max(len(edges) - 1, 0)))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def state_space(self) -> int:
+        """Members of all groups together."""
+        return int(self.counts.sum())
+
+    def members(self, group: int) -> Array:
+        """The owners that are interested in a group, upwards."""
+        if not 0 <= group < len(self):
+            raise RoutingError(f"group {group}: expected a number from 0 to {len(self) - 1}")
+        return self.runs.owner[(self.runs.first <= group) & (group <= self.runs.last)]
+
+    def locate(self, values: Any) -> Array:
+        """The group of each value, or -1 for values outside the edges and NaN."""
+        return locate(self.edges, values)
+
+    def spanned(self, low: Any, high: Any) -> Array:
+        """How many of the group ranges each of these ranges meets: the paper's ``g'``."""
+        low, high = one_line(low, high)
+        if low.dtype.kind == "f" and self.edges.dtype.kind == "i":
+            raise RoutingError("spanned: these groups are of integers, expected integer bounds, found floats")
+        below = np.searchsorted(self.edges, low, "right") - 1
+        above = np.searchsorted(self.edges, high, "left")
+        met = np.minimum(above, len(self)) - np.maximum(below, 0)
+        return np.where(low < high, np.maximum(met, 0), 0)
+
+    def part(self, first: int, last: int) -> Groups:
+        """Groups ``first`` to ``last`` alone, with the same owners."""
+        held = (self.runs.last >= first) & (self.runs.first <= last)
+        owner, begin, end = (column[held] for column in self.runs)
+        runs = Runs(owner, np.maximum(begin, first) - first, np.minimum(end, last) - first)
+        return Groups(self.edges[first : last + 2], runs, self.owners, self.counts[first : last + 1])
+
+
+def locate(edges: Array, values: Any) -> Array:
+    """The range between adjacent edges that holds each value, or -1 for values outside the edges and NaN."""
+    if len(edges) < 2:
+        return np.full(len(values_of(values, "values")), -1)
+    found = on_line(values, edges)
+    place = np.searchsorted(edges, found, "right") - 1
+    return np.where(found < edges[-1], place, -1)
+
+
+def on_line(values: Any, edges: Array) -> Array:
+    """Values in the type of the edges: on a line of integers a float is where the integer below it is.
+
+    What no int64 equals or follows, NaN included, becomes the largest, which no half-open range holds.
+    """
+    given = values_of(values, "values")
+    if edges.dtype.kind == "f" or given.dtype.kind == "i":
+        return given.astype(edges.dtype)
+    floor = np.floor(given)
+    found = np.full(len(given), np.iinfo(np.int64).max)
+    inside = (floor >= -(2.0**63)) & (floor < 2.0**63)
+    found[inside] = floor[inside].astype(np.int64)
+    return found
+
+
+def _owners(owner: Any, ranges: int, owners: int | None) -> tuple[Array, int]:
+    """Owners as int32, one for each range, and how many there are."""
+    found = values_of(owner, "owner")
+    if found.dtype.kind != "i":
+        raise RoutingError("owner: expected integers from 0, found floats")
+    if len(found) != ranges:
+        raise RoutingError(f"owner: expected one for each of the {ranges} ranges, found {len(found)}")
+    highest = int(found.max(initial=-1))
+    owners = highest + 1 if owners is None else owners
+    if not -1 < owners <= np.iinfo(np.int32).max:
+        raise RoutingError(f"owners: expected a number from 0 to 2**31 - 1, found {owners}")
+    if highest >= owners or found.min(initial=0) < 0:
+        wrong = highest if highest >= owners else found.min()
+        raise RoutingError(f"owner: expected numbers from 0 to {owners - 1}, found {wrong}")
+    return found.astype(np.int32), owners
+
+
+def _merge(owner: Array, first: Array, last: Array, edges: int) -> Runs:
+    """Maximal runs, by owner and then upwards."""
+    stride = edges + 1  # so that an owner's last group and the next owner's first are never adjacent
+    start = owner.astype(np.int64) * stride + first
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], (owner.astype(np.int64) * stride + last)[order]
+    reached = np.maximum.accumulate(end)
+    opens = np.flatnonzero(np.concatenate([np.ones(min(len(start), 1), bool), start[1:] > reached[:-1] + 1]))
+    closes = np.append(opens[1:], len(start))[: len(opens)] - 1
+    found = start[opens] // stride
+    return Runs(found.astype(np.int32), start[opens] - found * stride, reached[closes] - found * stride)
+
+
+def _count(runs: Runs, groups: int) -> Array:
+    """By group, how many runs go through it."""
+    change = np.bincount(runs.first, minlength=groups + 1) - np.bincount(runs.last + 1, minlength=groups + 1)
+    return np.cumsum(change[:groups])

@@ -1,0 +1,79 @@
+"""The programme for filters with the least leak, and what it costs to put groups into one filter (Sieve, III-C)."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from gpumatch.kernels.compile import driver, scalar
+
+BLOCK = 256  # places of a filter's end that are judged at once
+
+
+@numba.njit(nogil=True, fastmath={"nnan", "nsz"})  # a minimum runs in wide registers only if it need not think of NaN
+def least(cost, rest, first, last):
+    """The least of ``cost[j] + rest[j + 1]`` over a block of ends."""
+    found = np.inf
+    for j in range(first, last):
+        found = min(found, cost[j] + rest[j + 1])
+    return found
+
+
+@scalar
+def move_down(i, counts, run_ptr, run_next, fresh):
+    """Let rows start at group ``i`` instead of ``i + 1``: ``fresh[j]`` owners are interested in ``j``, in none before.
+
+    Owners of ``i`` go on in ``i + 1`` unless a run of theirs ends here; those turn up again where their next one starts.
+    """
+    fresh[i] = counts[i]
+    ending = run_ptr[i + 1] - run_ptr[i]
+    fresh[i + 1] -= counts[i] - ending
+    for r in range(run_ptr[i], run_ptr[i + 1]):
+        fresh[run_next[r]] -= 1
+
+
+@scalar
+def cost_row(i, before, after, fresh, cost):
+    """Traffic times interested owners, of filters that start at group ``i`` by the group that they end with."""
+    owners = 0
+    for j in range(i, cost.size):
+        owners += fresh[j]
+        cost[j] = (after[j] - before[i]) * owners
+
+
+@driver
+def best_filters(before, after, counts, run_ptr, run_next, filters):
+    """The least cost of groups ``i`` and above in at most ``f`` filters, and where the first of these filters ends.
+
+    ``before`` and ``after`` are the traffic up to a group's start and its end, ``counts`` its owners. Runs lie by the
+    group that they end with; ``run_next`` is where the owner's next run starts, or one more than there are groups.
+    The cost is no Monge array, so all ends have to be looked at. But it rises with a filter's end while that of the rest
+    falls: the cost of a block's first end and the rest after its last are a bound that leaves out most blocks exactly.
+    """
+    n = counts.size
+    best = np.zeros((filters + 1, n + 1))
+    end = np.empty((filters + 1, n), np.int32)
+    fresh = np.zeros(n + 2, np.int64)
+    cost = np.empty(n)
+    for i in range(n - 1, -1, -1):
+        move_down(i, counts, run_ptr, run_next, fresh)
+        cost_row(i, before, after, fresh, cost)
+        best[0, i] = np.inf
+        for f in range(1, filters + 1):
+            rest = best[f - 1]
+            at = end[f, i + 1] if i < n - 1 else i
+            found = cost[at] + rest[at + 1]
+            for first in range(i, n, BLOCK):
+                if cost[first] >= found:
+                    break
+                last = min(first + BLOCK, n)
+                if cost[first] + rest[last] < found:
+                    lowest = least(cost, rest, first, last)
+                    if lowest < found:
+                        found = lowest
+                        at = first
+                        while cost[at] + rest[at + 1] != found:
+                            at += 1
+            best[f, i] = found
+            end[f, i] = at
+    return best, end
