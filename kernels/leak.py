@@ -23,7 +23,7 @@ def least(cost, rest, first, last):
 def move_down(i, counts, run_ptr, run_next, fresh):
     """Let rows start at group ``i`` instead of ``i + 1``: ``fresh[j]`` owners are interested in ``j``, in none before.
 
-    Owners of ``i`` go on in ``i + 1`` unless a run of theirs ends here; those turn up again where their next one starts.
+    Owners of ``i`` go on in ``i + 1`` unless a run of theirs ends here; those turn up again where their next starts.
     """
     fresh[i] = counts[i]
     ending = run_ptr[i + 1] - run_ptr[i]
@@ -47,8 +47,8 @@ def best_filters(before, after, counts, run_ptr, run_next, filters):
 
     ``before`` and ``after`` are the traffic up to a group's start and its end, ``counts`` its owners. Runs lie by the
     group that they end with; ``run_next`` is where the owner's next run starts, or one more than there are groups.
-    The cost is no Monge array, so all ends have to be looked at. But it rises with a filter's end while that of the rest
-    falls: the cost of a block's first end and the rest after its last are a bound that leaves out most blocks exactly.
+    The cost is no Monge array, so every end may be the best. But it rises with a filter's end while that of the rest
+    falls: the cost of a block's first end and of the rest after its last are a bound by which most blocks are left out.
     """
     n = counts.size
     best = np.zeros((filters + 1, n + 1))

@@ -1,7 +1,7 @@
 """Multicast group ranges: who is interested in which part of a line of values (Sieve, II-C and III).
 
-All ranges are half-open, ``[low, high)``, over int64 or float64 values. A closed range of integers is ``[a, b + 1)``, of
-floats ``[a, nextafter(b, inf))``; as no float lies above infinity, no range holds positive infinity itself.
+All ranges are half-open, ``[low, high)``, over int64 or float64 values. A closed range of integers is ``[a, b + 1)``,
+of floats ``[a, nextafter(b, inf))``; as no float lies above infinity, no range holds positive infinity itself.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def one_line(low: Any, high: Any) -> tuple[Array, Array]:
 
 
 def aggregate(low: Any, high: Any) -> Array:
-    """The distinct end points of the ranges, upwards: adjacent ones bound the group ranges. Empty ranges do not count."""
+    """The distinct end points of the ranges, upwards: adjacent ones bound the group ranges. Empty ranges have none."""
     low, high = one_line(low, high)
     held = low < high
     return np.unique(np.concatenate([low[held], high[held]]))
