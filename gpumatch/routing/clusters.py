@@ -52,7 +52,8 @@ class Clusters:
             if a not in members[home[b]] and b not in members[home[a]]:
                 joins, other = (a, b) if pull[a, int(home[b])] >= pull[b, int(home[a])] else (b, a)
                 members[home[other]].add(joins)
-        kept = [group for group in members if not any(group < other for other in members)]
+        groups = list(dict.fromkeys(map(frozenset, members)))
+        kept = [group for group in groups if not any(group < other for other in groups)]
         return cls(topology, [np.array(sorted(group)) for group in kept])
 
     def _check(self) -> None:
