@@ -158,7 +158,7 @@ def on_line(values: Any, edges: Array) -> Array:
 def _owners(owner: Any, ranges: int, owners: int | None) -> tuple[Array, int]:
     """Owners as int32, one for each range, and how many there are."""
     found = values_of(owner, "owner")
-    if found.dtype.kind != "i":
+    if len(found) and found.dtype.kind != "i":
         raise RoutingError("owner: expected integers from 0, found floats")
     if len(found) != ranges:
         raise RoutingError(f"owner: expected one for each of the {ranges} ranges, found {len(found)}")

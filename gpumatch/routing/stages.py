@@ -1,0 +1,127 @@
+"""Filters in several stages, for less leak than one node's filters can reach (Sieve, III-D).
+
+The line is split into parts with equal numbers of groups. Each part belongs to a node of the last stage, whose filters
+lead to the leaves; the stages above it lead to the node of the right part. Leaks add up over the nodes of a stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpumatch.codes import pointers
+from gpumatch.errors import RoutingError
+from gpumatch.predicates import Array
+from gpumatch.routing.filters import Filters, blocks_of, checked, leak, optimal_filters
+from gpumatch.routing.groups import Groups, values_of
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Nodes side by side. Their parts of the line do not overlap, so the filters of all lie one after another."""
+
+    filters: Filters  # they forward to nodes of the next stage, or to leaves
+    ptr: Array  # int64, by node: where its filters start
+    leak: float  # traffic that the next stage gets from this one without use for it
+
+    @property
+    def nodes(self) -> int:
+        return len(self.ptr) - 1
+
+    @property
+    def space(self) -> Array:
+        """Filters of each node."""
+        return np.diff(self.ptr)
+
+    def node(self, number: int) -> Filters:
+        """The filters of one node."""
+        first, last = self.ptr[number], self.ptr[number + 1]
+        ptr = self.filters.ptr[first : last + 1]
+        low, high = self.filters.low[first:last], self.filters.high[first:last]
+        return Filters(low, high, ptr - ptr[0], self.filters.node[ptr[0] : ptr[-1]])
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """From the root, which is the only node of the first stage, to the leaves."""
+
+    stages: tuple[Stage, ...]
+    leaves: int
+
+    @property
+    def nodes(self) -> list[int]:
+        """Nodes by stage."""
+        return [stage.nodes for stage in self.stages]
+
+    @property
+    def leak(self) -> list[float]:
+        """Leak by stage; the last is that to the leaves."""
+        return [stage.leak for stage in self.stages]
+
+    def route(self, values: Any) -> tuple[Array, Array]:
+        """The leaves that get each value: offsets, and leaves one value after another."""
+        given = values_of(values, "values")
+        at, node = np.arange(len(given)), np.zeros(len(given), np.int64)  # who has which value
+        for stage in self.stages:
+            owner = np.append(np.repeat(np.arange(stage.nodes), stage.space), -1)  # of each filter; -1 passes none
+            mine = owner[stage.filters.match(given)[at]] == node
+            at = at[mine]
+            offsets, node = stage.filters.nodes_of(given[at])
+            at = np.repeat(at, np.diff(offsets))
+        return pointers(np.bincount(at, minlength=len(given))), node
+
+
+def multi_stage(groups: Groups, weights: Any, k: int, max_leak: float = 0.0) -> Stages:
+    """As many stages of nodes with at most ``k`` filters each as keep the leak to the leaves within bounds.
+
+    ``max_leak`` is a share of all traffic: how many leaves get an event in vain, on average. There are as many parts as
+    a bisection finds to be enough; since parts are equal in groups, not in leak, fewer might do in rare cases.
+    """
+    traffic = checked(groups, weights, k)
+    if not max_leak >= 0:
+        raise RoutingError(f"max_leak: expected a share of traffic from 0, found {max_leak!r}")
+    bound = max_leak * float(traffic.sum())
+    blocks = blocks_of(groups)
+    fails, enough = 0, max(-(-len(blocks[0]) // k), 1)  # so many parts have no leak: every block gets a filter
+    found = _stage(groups, traffic, k, blocks, _split(len(blocks[0]), enough))
+    while fails + 1 < enough:
+        parts = (fails + enough) // 2 if fails else 1  # most lines need no parts at all
+        tried = _stage(groups, traffic, k, blocks, _split(len(blocks[0]), parts))
+        if tried.leak <= bound:
+            found, enough = tried, parts
+        else:
+            fails = parts
+    if enough > 1 and k < 2:
+        raise RoutingError(f"k: to lead to {enough} parts of the line takes 2 filters or more, found 1; or allow leak")
+    stages, parts_at = [found], _split(len(blocks[0]), enough)
+    while stages[0].nodes > 1:
+        below = _parts(groups, blocks, parts_at)
+        parts_at = parts_at[_split(stages[0].nodes, -(-stages[0].nodes // k))]
+        stages.insert(0, _stage(below, traffic, k, blocks, parts_at))
+    return Stages(tuple(stages), groups.owners)
+
+
+def _split(count: int, parts: int) -> Array:
+    """Where each of some parts of equal size starts, and the end."""
+    return np.arange(parts + 1) * count // parts
+
+
+def _parts(groups: Groups, blocks: tuple[Array, Array], parts_at: Array) -> Groups:
+    """The same line with parts as owners: each is interested in what anybody in it is."""
+    owner = np.repeat(np.arange(len(parts_at) - 1), np.diff(parts_at))
+    return Groups.of_runs(groups.edges, owner, *blocks, len(parts_at) - 1)
+
+
+def _stage(groups: Groups, traffic: Array, k: int, blocks: tuple[Array, Array], parts_at: Array) -> Stage:
+    """A node for each part, with its best filters."""
+    made, leaks = [], []
+    for begin, end in zip(parts_at[:-1].tolist(), parts_at[1:].tolist(), strict=True):
+        first, last = (int(blocks[0][begin]), int(blocks[1][end - 1])) if begin < end else (0, -1)
+        part, weights = groups.part(first, last), traffic[first : last + 1]
+        made.append(optimal_filters(part, weights, k))
+        leaks.append(leak(made[-1], part, weights))
+    low, high, node = (np.concatenate([getattr(one, name) for one in made]) for name in ("low", "high", "node"))
+    counts = np.concatenate([np.diff(one.ptr) for one in made])
+    return Stage(Filters(low, high, pointers(counts), node), pointers([len(one) for one in made]), float(sum(leaks)))
