@@ -18,7 +18,7 @@ CELLS = 1 << 20  # pairs of event and broker that are worked on at once
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class DestinationLists:
     """One entry per message, by event, then by receiver; and the destinations that no message can reach."""
 
     event: Array  # int64
@@ -43,7 +43,7 @@ class Messages:
         return _mean(self.size[self.hop == 1])
 
 
-def multicast(topology: Topology, sources: Any, destinations: Any) -> Messages:
+def destination_lists(topology: Topology, sources: Any, destinations: Any) -> DestinationLists:
     """What D-DBR sends for events from these sources.
 
     ``destinations``: a bool matrix (events, brokers), or CSR as a tuple (offsets, brokers). A source that is among its
@@ -59,11 +59,11 @@ def multicast(topology: Topology, sources: Any, destinations: Any) -> Messages:
     step = max(1, CELLS // max(n, 1))
     parts = [_chunk(topology, source, rows, at, min(at + step, len(source))) for at in range(0, len(source), step)]
     parts = parts or [_chunk(topology, source, rows, 0, 0)]
-    return Messages(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return DestinationLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def _chunk(topology: Topology, source: Array, rows: _Rows, first: int, last: int) -> tuple[Array, ...]:
-    """The columns of ``Messages`` for some of the events."""
+    """The columns of ``DestinationLists`` for some of the events."""
     n = topology.brokers
     source = source[first:last]
     wanted = rows.matrix(first, last)
