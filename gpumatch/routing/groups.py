@@ -50,7 +50,7 @@ def one_line(low: Any, high: Any) -> tuple[Array, Array]:
             raise RoutingError(f"{name}: bounds are numbers or infinite, found NaN at {np.isnan(bound).argmax()}")
         if is_float and bound.dtype.kind == "i":
             bounds[side] = bound.astype(np.float64)
-            lost = (bounds[side] >= 2.0**63) | (np.abs(bounds[side]) > 2.0**53)
+            lost = np.where(bounds[side] < 2.0**63, bounds[side], 0).astype(np.int64) != bound
             if lost.any():
                 raise RoutingError(
                     f"{name}: {bound[lost.argmax()]} cannot meet float bounds exactly; give all bounds as integers"

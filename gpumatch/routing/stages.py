@@ -124,4 +124,4 @@ def _stage(groups: Groups, traffic: Array, k: int, blocks: tuple[Array, Array], 
         leaks.append(leak(made[-1], part, weights))
     low, high, node = (np.concatenate([getattr(one, name) for one in made]) for name in ("low", "high", "node"))
     counts = np.concatenate([np.diff(one.ptr) for one in made])
-    return Stage(Filters(low, high, pointers(counts), node), pointers([len(one) for one in made]), float(sum(leaks)))
+    return Stage(Filters(low, high, pointers(counts), node), pointers(np.array([len(one) for one in made])), float(sum(leaks)))
