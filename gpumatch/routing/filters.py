@@ -166,7 +166,9 @@ def checked(groups: Groups, weights: Any, k: int) -> Array:
     found = values_of(weights, "weights").astype(np.float64)
     if len(found) != len(groups):
         raise RoutingError(f"weights: expected {len(groups)}, one for each group, found {len(found)}")
-    if not (found >= 0).all() or not np.isfinite(found.sum() * max(groups.owners, 1)):
+    with np.errstate(over="ignore"):
+        most = found.sum() * max(groups.owners, 1)
+    if not (found >= 0).all() or not np.isfinite(most):
         raise RoutingError("weights: expected numbers from 0 whose sum is finite, for all owners together")
     return found
 
