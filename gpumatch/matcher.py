@@ -24,7 +24,7 @@ from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, params_from
 from gpumatch.longform import predicate_block
 from gpumatch.planner import Plan, Wishes, checked_limit, requested_index
-from gpumatch.predicates import Array, Attributes
+from gpumatch.predicates import Array, Attributes, BlockBuilder
 from gpumatch.ranges import range_block
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
@@ -231,14 +231,27 @@ class Matcher:
     def compact(self) -> None:
         """Rebuild everything as one segment, without removed subscriptions and with what was observed of events."""
         with self._lock:
+            if len(self):
+                self._snapshot = Snapshot((self._build(self._source()),), (None,))
+                self._tail = _Tail()
+
+    def _source(self) -> Source:
+        """All live subscriptions, as if they had just been added."""
+        with self._lock:
             snapshot = self._snapshot
             keeps = [None if dead is None else ~dead for dead in snapshot.dead]
             sources = [s.source(keep) for s, keep in zip(snapshot.segments, keeps, strict=True)]
             sources += self._tail.sources
-            if sources:
-                merged = join_sources(self._attributes, sources, [None] * len(sources))
-                self._snapshot = Snapshot((self._build(merged),), (None,))
-                self._tail = _Tail()
+            if not sources:
+                return Source(id_array([]), None, BlockBuilder(self.schema).build(0))
+            return join_sources(self._attributes, sources, [None] * len(sources))
+
+    def _part(self, source: Source) -> Matcher:
+        """A matcher like this one of some of the subscriptions."""
+        part = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu", self._memory_limit)
+        part._observed = list(self._observed)
+        part._append(source)
+        return part
 
     def observe(self, events: Any) -> None:
         """Learn from events how often predicates hold; what is built from now on, or by ``compact``, uses it."""

@@ -5,10 +5,47 @@ Names load on first use: Sieve's parts need NumPy and numba only, overlays need 
 
 from __future__ import annotations
 
-_HOMES: dict[str, tuple[str, ...]] = {}
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpumatch.routing.filters import Filters, equal_count_filters, equal_width_filters, leak, optimal_filters
+    from gpumatch.routing.groups import Groups, aggregate
+    from gpumatch.routing.histogram import Histogram
+    from gpumatch.routing.partition import Partition, partition
+    from gpumatch.routing.selective import CostModel, select_subscriptions
+    from gpumatch.routing.shards import ShardPlan, ShardReport, plan_shards
+    from gpumatch.routing.stages import Stages, multi_stage
+
+_HOMES = {
+    "filters": ("Filters", "equal_count_filters", "equal_width_filters", "leak", "optimal_filters"),
+    "groups": ("Groups", "aggregate"),
+    "histogram": ("Histogram",),
+    "partition": ("Partition", "partition"),
+    "selective": ("CostModel", "select_subscriptions"),
+    "shards": ("ShardPlan", "ShardReport", "plan_shards"),
+    "stages": ("Stages", "multi_stage"),
+}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__: list[str] = []
+__all__ = [
+    "CostModel",
+    "Filters",
+    "Groups",
+    "Histogram",
+    "Partition",
+    "ShardPlan",
+    "ShardReport",
+    "Stages",
+    "aggregate",
+    "equal_count_filters",
+    "equal_width_filters",
+    "leak",
+    "multi_stage",
+    "optimal_filters",
+    "partition",
+    "plan_shards",
+    "select_subscriptions",
+]
 
 
 def __getattr__(name: str) -> object:

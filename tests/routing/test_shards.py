@@ -1,0 +1,221 @@
+"""Shard plans: no match is lost, shards stay within their bounds, and filters hold back what nobody wants."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpumatch as gm
+from gpumatch.expr import evaluate, parse
+from gpumatch.routing import CostModel, ShardPlan, plan_shards
+
+SCHEMA = {"x": "int64", "y": "float64", "s": "string", "t": "list<string>"}
+FREE = CostModel(tf=1.0, tc=0.0, arrivals=1.0)  # every filter that saves anything is used
+
+_number = st.sampled_from([-(2**63), -7, 0, 1, 2, 3, 5, 8, 2**63 - 1])
+_real = st.sampled_from([float("-inf"), -1.5, 0.0, 0.5, 2.0, 1e300, float("inf"), float("nan")])
+_text = st.sampled_from(["", "a", "ab", "b", "ä", "z\U0001f600"])
+_event = st.fixed_dictionaries(
+    {}, optional={"x": _number, "y": _real, "s": _text, "t": st.lists(_text, max_size=3)}
+) | st.just({"x": None, "y": None, "s": None, "t": None})
+
+
+def _literal() -> st.SearchStrategy[str]:
+    integers = st.sampled_from([-7, 0, 1, 2, 3, 5, 8])
+    return st.one_of(
+        st.tuples(integers, integers).map(lambda p: f"x BETWEEN {min(p)} AND {max(p)}"),
+        integers.map(lambda v: f"x = {v}"),
+        integers.map(lambda v: f"x != {v}"),
+        st.lists(integers, min_size=1, max_size=3).map(lambda vs: f"x IN ({', '.join(map(str, vs))})"),
+        st.sampled_from(["y < 0.5", "y >= 2", "y > -1.5 AND y <= 0.5", "y IS NULL", "y IS NOT NULL"]),
+        st.sampled_from(["s = 'a'", "s LIKE 'a%'", "s NOT IN ('a', 'b')", "s >= 'ab'", "s IS NULL"]),
+        st.sampled_from(["t = 'a'", "t != 'b'", "t IS NOT NULL"]),
+    )
+
+
+_expression = st.recursive(
+    _literal(),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda p: f"({p[0]}) AND ({p[1]})"),
+        st.tuples(inner, inner).map(lambda p: f"({p[0]}) OR ({p[1]})"),
+        inner.map(lambda e: f"NOT ({e})"),
+    ),
+    max_leaves=4,
+)
+
+
+def _matcher(expressions: Sequence[str], index: str = "auto") -> gm.Matcher:
+    matcher = gm.Matcher(SCHEMA, index=index, device="cpu")
+    matcher.add(dict(enumerate(expressions)))
+    return matcher
+
+
+def _lost(plan: ShardPlan, expressions: Sequence[str], events: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Matches in shards that the event is not sent to."""
+    trees = [parse(text) for text in expressions]
+    sent = [set(shards) for shards in plan.route(list(events))]
+    return [
+        (at, number)
+        for at, event in enumerate(events)
+        for number, tree in enumerate(trees)
+        if evaluate(tree, event, gm.Schema.of(SCHEMA)) is True and int(plan.shard[number]) not in sent[at]
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    expressions=st.lists(_expression, max_size=12),
+    events=st.lists(_event, max_size=8),
+    shards=st.integers(1, 5),
+    filters=st.sampled_from([None, 1, 2, 3]),
+    index=st.sampled_from(["auto", "pstbloom", "atree"]),
+    seen=st.booleans(),
+)
+def test_no_match_is_lost(
+    expressions: list[str],
+    events: list[dict[str, Any]],
+    shards: int,
+    filters: int | None,
+    index: str,
+    seen: bool,
+) -> None:
+    matcher = _matcher(expressions, index)
+    sample = events if seen and events else None
+    plan = plan_shards(matcher, shards, events=sample, filters=filters, cost=FREE)
+    assert plan.shards == shards
+    assert _lost(plan, expressions, events) == []
+    report = plan.report(events)
+    assert sum(report.subscriptions) == len(expressions)
+    assert report.copies == plan.route(events).n_pairs
+    if filters is None:
+        assert report.leaked == 0
+
+
+def _stripes(count: int, width: int = 4) -> tuple[gm.Matcher, list[dict[str, Any]]]:
+    """Narrow ranges of x in random order, and events all over."""
+    places = list(range(0, 100 * count, 100))
+    random.Random(3).shuffle(places)
+    matcher = gm.Matcher({"x": "int64", "y": "float64"}, device="cpu")
+    matcher.add({at: f"x BETWEEN {at} AND {at + width} AND y > {at % 7}" for at in places})
+    return matcher, [{"x": at * 10 + 3, "y": float(at % 9)} for at in range(10 * count)]
+
+
+def test_neighbours_share_a_shard_and_an_event_goes_to_few() -> None:
+    matcher, events = _stripes(400)
+    plan = plan_shards(matcher, 8, events=events)
+    assert plan.attributes[0] == "x"
+    assert [plan.placed_by(shard) for shard in range(8)] == ["x"] * 8
+    report = plan.report(events)
+    assert report.subscriptions == (50,) * 8
+    assert report.replication <= 1.0
+    assert report.dropped >= sum(1 for event in events if event["x"] % 100 > 4)
+    assert report.balance < 1.3
+
+
+def test_shards_match_what_the_whole_matches() -> None:
+    matcher, events = _stripes(200)
+    plan = plan_shards(matcher, 5, events=events, filters=6)
+    parts = plan.matchers()
+    assert sum(map(len, parts)) == len(matcher)
+    routed = plan.route(events)
+    found: list[set[Any]] = [set() for _ in events]
+    for shard, part in enumerate(parts):
+        mine = [at for at, shards in enumerate(routed) if shard in shards]
+        for at, ids in zip(mine, part.match([events[at] for at in mine]), strict=True):
+            found[at].update(ids)
+    assert found == [set(ids) for ids in matcher.match(events)]
+
+
+def test_fewer_filters_leak_more_and_never_lose() -> None:
+    matcher, events = _stripes(300)
+    reports = [plan_shards(matcher, 6, events=events, filters=k).report(events) for k in (1, 4, 16, 64)]
+    leaks = [report.leaked for report in reports]
+    assert leaks == sorted(leaks, reverse=True)
+    assert leaks[0] > leaks[-1]
+    assert plan_shards(matcher, 6, events=events).report(events).leaked == 0
+    assert max(plan_shards(matcher, 6, events=events, filters=4).filters.values()) <= 4
+
+
+def test_capacity_bounds_every_shard() -> None:
+    matcher, events = _stripes(103)
+    plan = plan_shards(matcher, capacity=10, events=events)
+    assert plan.shards == 11
+    assert max(plan.report(events).subscriptions) <= 10
+    with pytest.raises(gm.RoutingError, match=r"103 subscriptions do not fit into 10 shards .* need 11"):
+        plan_shards(matcher, 10, capacity=10)
+
+
+def test_subscriptions_go_by_their_most_selective_attribute() -> None:
+    matcher = gm.Matcher({"x": "int64", "s": "string"}, device="cpu")
+    matcher.add({at: f"x = {at}" for at in range(50)})
+    matcher.add({100 + at: f"s = 'n{at}'" for at in range(50)})
+    plan = plan_shards(matcher, 4)
+    by = dict(zip(plan.to_arrow()["id"].to_pylist(), plan.shard.tolist(), strict=True))
+    assert {plan.placed_by(by[at]) for at in range(50)} == {"x"}
+    assert {plan.placed_by(by[100 + at]) for at in range(50)} == {"s"}
+    assert plan.route([{"x": 3}]).ids(0) == [by[3]]
+    assert plan.route([{"s": "n7"}]).ids(0) == [by[107]]
+    assert plan.route([{"x": 3, "s": "n7"}]).ids(0) == sorted([by[3], by[107]])
+    assert plan.route([{"x": 300}]).ids(0) == []
+
+
+def test_missing_values_pass_to_those_who_can_do_without() -> None:
+    matcher = _matcher(["x = 1", "x = 1 OR y > 2", "x IS NULL AND y = 0.5"])
+    plan = plan_shards(matcher, 3, cost=FREE)
+    assert _lost(plan, ["x = 1", "x = 1 OR y > 2", "x IS NULL AND y = 0.5"], [{}, {"y": 3.0}, {"y": 0.5}]) == []
+
+
+def test_an_attribute_that_saves_little_is_not_tested() -> None:
+    matcher = gm.Matcher({"x": "int64", "y": "int64"}, device="cpu")
+    matcher.add({at: f"x = {at} AND y > 1" for at in range(64)})
+    events = [{"x": at % 64, "y": 2 + at % 5} for at in range(1000)]
+    assert plan_shards(matcher, 8, events=events).attributes == ["x"]
+
+
+def test_no_subscriptions_and_no_events() -> None:
+    empty = gm.Matcher(SCHEMA, device="cpu")
+    plan = plan_shards(empty, 3)
+    assert (plan.shards, len(plan.shard)) == (3, 0)
+    assert [len(part) for part in plan.matchers()] == [0, 0, 0]
+    report = plan.report([{"x": 1}])
+    assert (report.replication, report.leak, report.balance, report.dropped) == (0.0, 0.0, 1.0, 1)
+    assert len(plan_shards(_matcher(["x = 1"]), 2).route([])) == 0
+
+
+def test_more_shards_than_subscriptions() -> None:
+    plan = plan_shards(_matcher(["x = 1", "x = 2"]), 7)
+    assert plan.shards == 7
+    assert np.bincount(plan.shard, minlength=7).max() == 1
+    assert plan.route([{"x": 2}]).ids(0) == [int(plan.shard[1])]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs the number of shards"),
+        ({"shards": 0}, "shards is a whole number from 1 on, found 0"),
+        ({"shards": True}, "shards is a whole number"),
+        ({"capacity": -1}, "capacity is a whole number"),
+        ({"shards": 2, "filters": 0}, "filters is a whole number"),
+        ({"shards": 2.5}, "found 2.5"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(gm.RoutingError, match=message):
+        plan_shards(_matcher(["x = 1"]), **options)
+
+
+def test_removed_subscriptions_are_not_planned() -> None:
+    matcher, events = _stripes(50)
+    gone = [at for at in matcher.ids.tolist() if at < 2500]
+    matcher.match(events[:1])
+    matcher.remove(gone)
+    plan = plan_shards(matcher, 4, events=events)
+    assert len(plan.shard) == 25
+    assert plan.route([{"x": 100, "y": 9.0}]).ids(0) == []
