@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Clusters:
     """
 
     topology: Topology
-    members: Sequence[Array]
+    members: Sequence[Any]  # arrays once made
 
     def __post_init__(self) -> None:
         members = [broker_numbers(brokers, self.topology.brokers) for brokers in self.members]
@@ -115,8 +116,8 @@ class Clusters:
         """For each link: are both of its ends among these?"""
         there = np.zeros(self.topology.brokers, bool)
         there[brokers] = True
-        inside: Array = there[self.topology.links].all(axis=1)
-        return inside
+        first, second = self.topology.links.T
+        return there[first] & there[second]
 
 
 def _homes(topology: Topology, size: int, seed: int) -> Array:

@@ -9,6 +9,7 @@ to 0.1 % at degree 6 (100 and 700 brokers, where one draw of three and four of f
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -96,13 +97,14 @@ def to_networkx(topology: Topology) -> Any:
 
 
 def _link_count(brokers: int, degree: float) -> int:
-    most = _pair_count(brokers)
-    if brokers < 1 or not max(brokers - 1, 0) <= round(brokers * degree / 2) <= most:
+    least, most = max(brokers - 1, 0), _pair_count(brokers)
+    links = round(brokers * degree / 2) if isfinite(degree) else -1
+    if brokers < 1 or not least <= links <= most:
         raise RoutingError(
             f"no connected graph has {brokers} brokers of mean degree {degree:g}: "
-            f"expected at least one broker and {brokers - 1} to {most} links, found {round(brokers * degree / 2)}"
+            f"expected at least one broker, and {least} to {most} links for so many"
         )
-    return round(brokers * degree / 2)
+    return links
 
 
 def _pair_count(brokers: int) -> int:

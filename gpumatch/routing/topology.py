@@ -34,8 +34,8 @@ class Topology:
     """
 
     brokers: int
-    links: Array
-    up: Array = None  # type: ignore[assignment]  # an array once made
+    links: Any  # an array once made, as is ``up``
+    up: Any = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.brokers <= MOST_BROKERS:
@@ -166,7 +166,8 @@ class Topology:
         if len(strange):
             a, b = _pairs(strange, self.brokers)[0]
             raise RoutingError(f"cannot drop the link {a}-{b}: there is none; see Topology.links")
-        return self.links[~np.isin(keys, lost)]
+        left: Array = self.links[~np.isin(keys, lost)]
+        return left
 
     def _check(self, *brokers: int) -> None:
         for broker in brokers:
