@@ -1,0 +1,74 @@
+"""What a broker remembers of the clusters that it belongs to, and of what it has told whom there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gpumatch.routing.messages import Advertisement, Subscription
+from gpumatch.routing.overlap import Overlaps, Prepared
+from gpumatch.routing.tables import RoutingTable
+from gpumatch.routing.topology import Topology
+
+Trail: TypeAlias = "frozenset[int]"  # clusters
+Place: TypeAlias = "tuple[int, int]"  # cluster, broker
+
+NOWHERE: Trail = frozenset()
+
+
+class ClusterTables:
+    """A broker's tables of one cluster. The ids of entries are (id, broker), their sources (broker, trail)."""
+
+    def __init__(self, members: tuple[int, ...], topology: Topology, overlaps: Overlaps) -> None:
+        self.members = members  # the other brokers
+        self.topology = topology  # TRT and SPRT
+        self.advertisements = RoutingTable(overlaps)  # R-SRT
+        self.subscriptions = RoutingTable(overlaps)  # R-PRT
+        self._advertised: dict[int, dict[int, Trail]] = {}  # broker -> its advertisements
+
+    def insert(self, message: Advertisement | Subscription) -> None:
+        """Note what a broker says, in the place of what it said of the same thing before."""
+        is_advertisement = isinstance(message, Advertisement)
+        self.remove(message.id, message.source)
+        table = self.advertisements if is_advertisement else self.subscriptions
+        table.insert((message.id, message.source), message.expression, (message.source, message.trail))
+        if is_advertisement:
+            self._advertised.setdefault(message.source, {})[message.id] = message.trail
+
+    def remove(self, id: int, broker: int) -> None:
+        """Forget what a broker said of something, if it did."""
+        for table in (self.advertisements, self.subscriptions):
+            if (id, broker) in table:
+                table.remove((id, broker))
+        self._advertised.get(broker, {}).pop(id, None)
+
+    def wants(self, broker: int, subscription: Prepared, trail: Trail) -> bool:
+        """Has the broker advertised what overlaps a subscription that has come by this trail?
+
+        An advertisement that has come through a cluster of the trail does not count: the subscription has met it there.
+        """
+        return any(
+            way.isdisjoint(trail) and subscription.overlaps(self.advertisements[(id, broker)].prepared)
+            for id, way in self._advertised.get(broker, {}).items()
+        )
+
+
+@dataclass(slots=True)
+class Known:
+    """An advertisement or a subscription: from whom a broker has it, and whom it has told."""
+
+    prepared: Prepared
+    local: bool = False  # from a client
+    entries: dict[Place, Trail] = field(default_factory=dict)
+    told: dict[Place, Trail] = field(default_factory=dict)
+    ever_told: dict[Place, None] = field(default_factory=dict)
+
+    def trail_into(self, cluster: int) -> Trail | None:
+        """What all ways have in common on which it may enter a cluster; None if there is no way.
+
+        To forbid only what *every* way has passed keeps all other ways open for when brokers fail.
+        """
+        ways = [trail for (origin, _), trail in self.entries.items() if origin != cluster and cluster not in trail]
+        if self.local:
+            return NOWHERE
+        return frozenset.intersection(*ways) if ways else None

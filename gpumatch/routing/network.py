@@ -1,0 +1,285 @@
+"""A network of brokers, message by message: what the protocols deliver, what it costs, and what failures do to them.
+
+Time goes in steps: in a step every message that is under way crosses one link. All is deterministic.
+
+D-DBR and MERC. After a failure all brokers of the overlay, or of the clusters concerned, get new TRTs and SPRTs at
+once; one overlay update message is counted for each of them. Messages on a lost link or at a failed broker are gone:
+the source keeps a message until all its destinations have acknowledged it, and sends it again to those that it has not
+reached. Acknowledgements themselves are not modelled as messages. What has no path waits at the source until there is
+one (``pending``), also what is meant for a broker that is down. In MERC a path must lie inside each cluster, and lead
+from cluster to cluster through edge brokers that are up. A broker that fails cuts off its clients: they cannot issue
+anything, and receive nothing; when it is restored its tables are what they were.
+
+FBR. Nothing is mended, and what crosses a lost link or broker is lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
+
+import numpy as np
+
+from gpumatch.errors import RoutingError
+from gpumatch.expr import Expr
+from gpumatch.routing.brokers import Broker
+from gpumatch.routing.clusters import Clusters
+from gpumatch.routing.fbr import FilterBroker
+from gpumatch.routing.messages import Message, Outcome
+from gpumatch.routing.overlap import Overlaps
+from gpumatch.routing.topology import Topology, check_broker
+from gpumatch.schema import SchemaLike
+
+Protocol: TypeAlias = Literal["d-dbr", "merc", "fbr"]
+Link: TypeAlias = "tuple[int, int]"
+
+
+class Delivery(NamedTuple):
+    """An event that a client was given."""
+
+    event: int
+    broker: int
+    client: Hashable
+
+
+class Network:
+    """Brokers over an overlay. ``protocol``: ``"d-dbr"``, ``"merc"`` (which needs ``Clusters``) or ``"fbr"``.
+
+    ``deliveries``: what clients were given, in order. ``messages``: how many crossed a link, by kind, and how many
+    overlay updates there were. ``destination_lists``: by kind, how many messages had a list of each length. ``lost``:
+    messages that FBR lost; ``resent``: those that D-DBR and MERC sent again.
+    """
+
+    def __init__(self, overlay: Topology | Clusters, schema: SchemaLike, protocol: Protocol = "d-dbr") -> None:
+        if protocol not in ("d-dbr", "merc", "fbr"):
+            raise RoutingError(f"protocol: expected 'd-dbr', 'merc' or 'fbr', found {protocol!r}")
+        if protocol == "merc" and not isinstance(overlay, Clusters):
+            raise RoutingError("MERC needs Clusters(topology, members), found a topology without clusters")
+        self.topology = overlay.topology if isinstance(overlay, Clusters) else overlay
+        self.protocol = protocol
+        everybody = np.arange(self.topology.brokers)
+        is_merc = protocol == "merc" and isinstance(overlay, Clusters)
+        self._clusters = overlay if is_merc else Clusters(self.topology, [everybody])
+        self._whole = self.topology  # before any failure
+        self._down: set[int] = set()
+        self._cut: set[Link] = set()
+        self.brokers: list[Broker | FilterBroker] = self._make_brokers(Overlaps(schema))
+        self.deliveries: list[Delivery] = []
+        self.messages: Counter[str] = Counter()
+        self.destination_lists: dict[str, Counter[int]] = {}
+        self.lost: Counter[str] = Counter()
+        self.resent: Counter[str] = Counter()
+        self._flying: list[tuple[int, int, Message]] = []  # from, to
+        self._waiting: list[Message] = []
+        self._issued: dict[int, tuple[str, int]] = {}  # advertisement or subscription -> kind, broker
+        self._next = 0
+
+    def _make_brokers(self, overlaps: Overlaps) -> list[Broker | FilterBroker]:
+        if self.protocol == "fbr":
+            return [FilterBroker(b, overlaps, self.topology.neighbours(b)) for b in range(self.topology.brokers)]
+        made: list[Broker | FilterBroker] = []
+        for number in range(self.topology.brokers):
+            mine = [int(cluster) for cluster in self._clusters.clusters_of(number)]
+            made.append(Broker(number, overlaps, {c: (self._clusters.members[c], self._clusters.sub(c)) for c in mine}))
+        return made
+
+    # Clients
+
+    def advertise(self, broker: int, client: Hashable, expression: Expr | str) -> int:
+        """A client promises that its events satisfy the expression. Returns the advertisement's id."""
+        id = self._new_id()
+        self._do(broker, self._up(broker).advertise(id, client, expression))
+        self._issued[id] = ("advertisement", broker)
+        return id
+
+    def subscribe(self, broker: int, client: Hashable, expression: Expr | str) -> int:
+        """A client asks for the events that satisfy the expression. Returns the subscription's id."""
+        id = self._new_id()
+        self._do(broker, self._up(broker).subscribe(id, client, expression))
+        self._issued[id] = ("subscription", broker)
+        return id
+
+    def unadvertise(self, id: int) -> None:
+        """Withdraw an advertisement."""
+        self._withdraw(id, "advertisement")
+
+    def unsubscribe(self, id: int) -> None:
+        """Withdraw a subscription."""
+        self._withdraw(id, "subscription")
+
+    @overload
+    def publish(self, broker: int, client: Hashable, events: Mapping[str, Any]) -> int: ...
+    @overload
+    def publish(self, broker: int, client: Hashable, events: Sequence[Mapping[str, Any]]) -> list[int]: ...
+    def publish(
+        self, broker: int, client: Hashable, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> int | list[int]:
+        """Publish an event, or several at once. Returns its id, or theirs."""
+        batch = [events] if isinstance(events, Mapping) else list(events)
+        ids = [self._new_id() for _ in batch]
+        if batch:
+            self._do(broker, self._up(broker).publish(client, dict(zip(ids, batch, strict=True))))
+        return ids[0] if isinstance(events, Mapping) else ids
+
+    def _withdraw(self, id: int, kind: str) -> None:
+        found, broker = self._issued.get(id, (None, 0))
+        if found != kind:
+            raise RoutingError(f"there is no {kind} {id!r}" + (f": it is a {found}" if found else ""))
+        self._do(broker, self._up(broker).withdraw(id))
+        del self._issued[id]
+
+    def _new_id(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def _up(self, broker: int) -> Broker | FilterBroker:
+        check_broker(broker, len(self.brokers))
+        if not self.topology.up[broker]:
+            raise RoutingError(f"broker {broker} is down, and its clients are cut off; restore_broker({broker}) first")
+        return self.brokers[broker]
+
+    # Messages
+
+    def step(self) -> int:
+        """Every message under way crosses its link. Returns how many did."""
+        # By broker and neighbour, so that of copies that arrive together the lowest-numbered sender's comes first.
+        moving = sorted(self._flying, key=lambda copy: (copy[1], copy[0]))
+        self._flying = []
+        for sender, receiver, message in moving:
+            self._do(receiver, self.brokers[receiver].handle(message, sender))
+        return len(moving)
+
+    def run(self) -> int:
+        """Steps until nothing is under way. Returns how many it took."""
+        steps = 0
+        while self._flying:
+            self.step()
+            steps += 1
+        return steps
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are under way."""
+        return len(self._flying)
+
+    @property
+    def pending(self) -> list[Message]:
+        """Messages that wait at their sources for a path to these destinations."""
+        return list(self._waiting)
+
+    def _do(self, broker: int, outcome: Outcome) -> None:
+        """Carry out what a broker decided."""
+        self.deliveries += [Delivery(event, broker, client) for client, event in outcome.deliveries]
+        for hop, message in outcome.sends:
+            if self._is_cut(broker, hop):  # only FBR does not know
+                self.lost[message.kind] += 1
+                continue
+            self.messages[message.kind] += 1
+            self.destination_lists.setdefault(message.kind, Counter())[len(message.destinations)] += 1
+            self._flying.append((broker, hop, message))
+        for message in outcome.stranded:
+            if message.source == broker:
+                self._waiting.append(message)
+            else:
+                self._send_again(message)
+
+    def _send_again(self, message: Message) -> None:
+        """From the source, to the destinations that a copy which did not get on had left."""
+        source = self.brokers[message.source]
+        if isinstance(source, FilterBroker):
+            self.lost[message.kind] += 1
+        elif not self.topology.up[message.source]:
+            self._waiting.append(message)
+        else:
+            outcome = source.multicast(message)
+            self.resent[message.kind] += len(outcome.sends)
+            self._do(message.source, outcome)
+
+    # Failures
+
+    def fail_link(self, a: int, b: int) -> None:
+        """A link is lost, and what is under way on it."""
+        link = self._link(a, b)
+        if link in self._cut:
+            raise RoutingError(f"the link {a}-{b} is lost already")
+        self._cut.add(link)
+        self._changed({a, b})
+
+    def restore_link(self, a: int, b: int) -> None:
+        """A lost link is there again."""
+        if self._link(a, b) not in self._cut:
+            raise RoutingError(f"the link {a}-{b} is not lost")
+        self._cut.remove(self._link(a, b))
+        self._changed({a, b})
+
+    def fail_broker(self, broker: int) -> None:
+        """A broker is down, and what is under way to it or from it is lost."""
+        self._up(broker)
+        self._down.add(broker)
+        self._changed({broker})
+
+    def restore_broker(self, broker: int) -> None:
+        """A failed broker is up again with the tables that it had."""
+        if broker not in self._down:
+            raise RoutingError(f"broker {broker!r} has not failed")
+        self._down.remove(broker)
+        self._changed({broker})
+
+    def _link(self, a: int, b: int) -> Link:
+        link = (min(a, b), max(a, b))
+        if not (self._whole.links == link).all(axis=1).any():
+            raise RoutingError(f"there is no link {a}-{b}; see Topology.links")
+        return link
+
+    def _is_cut(self, a: int, b: int) -> bool:
+        return a in self._down or b in self._down or (min(a, b), max(a, b)) in self._cut
+
+    def _changed(self, ends: set[int]) -> None:
+        """Tell the clusters in which all these brokers are, and send again what got lost or waited."""
+        self.topology = self._whole.without(list(self._cut), list(self._down))
+        if self.protocol != "fbr":
+            for cluster, members in enumerate(self._clusters.members):
+                if ends <= set(members.tolist()):
+                    self._update(cluster)
+        flying, waiting = self._flying, self._waiting
+        self._flying = [copy for copy in flying if not self._is_cut(copy[0], copy[1])]
+        self._waiting = []
+        for sender, receiver, message in flying:
+            if self._is_cut(sender, receiver):
+                self._send_again(message)
+        for message in waiting:
+            self._send_again(message)
+
+    def _update(self, cluster: int) -> None:
+        """New TRT and SPRTs for the brokers of a cluster."""
+        members = self._clusters.members[cluster]
+        up = np.zeros(len(self.brokers), np.bool_)
+        up[members] = self.topology.up[members]
+        inside = Topology(len(self.brokers), self.topology.links, up)
+        for number in members:
+            broker = self.brokers[number]
+            if isinstance(broker, Broker):
+                broker.clusters[cluster].topology = inside
+        self.messages["overlay update"] += len(members)
+
+    # What it came to
+
+    def reached(self, event: int) -> list[int]:
+        """The brokers that matched an event: its source and its destinations (FBR: all on the way), ascending."""
+        return [broker.number for broker in self.brokers if broker.saw(event)]
+
+    @property
+    def duplicates(self) -> Counter[str]:
+        """Messages that brokers dropped because they had them already, by kind."""
+        return sum((broker.duplicates for broker in self.brokers), Counter[str]())
+
+    @property
+    def matches(self) -> list[int]:
+        """How often each broker matched an event."""
+        return [broker.matches for broker in self.brokers]
+
+    @property
+    def stored(self) -> list[int]:
+        """How many subscriptions each broker stores, of clients and of other brokers."""
+        return [broker.stored for broker in self.brokers]
