@@ -1,0 +1,332 @@
+"""Events over an overlay of brokers that take their time: an exact simulation, many messages at a time.
+
+A message takes ``latency`` from broker to broker. So all that arrives within one latency can be handled together: what
+comes of it arrives later. Each broker is a queue served in the order of arrival (ties: by event, then by sender). Times
+are whole nanoseconds and every answer is what a loop over single messages would give.
+
+The model: a source keeps an event until all interested brokers have it, and knows at once which have (acknowledgements
+take no time). If a failure costs a message of the event, the source sends it again to the brokers that do not have it,
+as soon as the failure is noticed; to those without a path, when a repair is noticed. A broker routes a message by the
+topology that is known when it arrives. What a broker cannot pass on, for want of a path or, in MERC, because the
+topology is not any more the one that the event was sent under, goes back: the source sees it at the next multiple of
+the latency after the message could have gone over one more link. FBR does none of this: its trees stay as they were and
+what is lost is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from gpumatch.errors import RoutingError
+from gpumatch.routing.calendar import Batch, Calendar
+from gpumatch.routing.clusters import Clusters
+from gpumatch.routing.failures import Failures
+from gpumatch.routing.protocols import PROTOCOLS, ClusterRoutes, Costs, PlainRoutes
+from gpumatch.routing.resending import NOT_YET, Sources
+from gpumatch.routing.simulated import Counts, Simulated
+from gpumatch.routing.topology import Array, Topology
+from gpumatch.routing.traffic import Workload
+
+
+def simulate(
+    topology: Topology,
+    workload: Workload,
+    protocol: str = "d-dbr",
+    clusters: Clusters | None = None,
+    costs: Costs | None = None,
+    failures: Failures | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Simulated:
+    """Send the workload's events through the overlay.
+
+    ``protocol``: d-dbr, merc (which needs ``clusters``) or fbr. ``progress`` is told how many deliveries there are.
+    """
+    if protocol not in PROTOCOLS:
+        raise RoutingError(f"the protocol is one of {', '.join(PROTOCOLS)}, found {protocol!r}")
+    if (protocol == "merc") != (clusters is not None):
+        raise RoutingError("merc, and only merc, needs clusters: pass them as clusters=Clusters(…)")
+    if clusters is not None and (
+        clusters.topology.brokers != topology.brokers or not np.array_equal(clusters.topology.links, topology.links)
+    ):
+        raise RoutingError("the clusters are of another topology; pass clusters.topology")
+    workload.check(topology.brokers)
+    run = _Run(topology, workload, protocol, clusters, costs or Costs(), failures or Failures())
+    return run.run(progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a window's messages, sorted by broker and arrival, mean to the brokers that they arrive at."""
+
+    event: Array
+    client: Array  # it comes from a client: published here, or sent again
+    pair: Array  # of event and broker, -1 if not interested
+    fresh: Array  # it is delivered here
+    opens: Array  # MERC: this broker sends it on into other clusters
+    stale: Array  # … or would, but the topology is another by now
+    dropped: Array  # it is for this broker, which has it already
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The messages that the brokers of a window send, by the message that they come from."""
+
+    row: Array
+    cluster: Array
+    hop: Array
+    size: Array
+    entries: Array
+    stuck: Array  # messages with destinations that have no path
+
+
+class _Run:
+    """One simulation."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        workload: Workload,
+        protocol: str,
+        clusters: Clusters | None,
+        costs: Costs,
+        failures: Failures,
+    ) -> None:
+        n = topology.brokers
+        self.protocol, self.clusters, self.costs = protocol, clusters, costs
+        self.outages = failures.outages(topology)
+        self.sources = Sources(workload, n, keep_lists=clusters is not None)
+        self.free = np.zeros(n, np.int64)  # when each broker is done with all that it has
+        self.counts = Counts.of(n)
+        self.calendar = Calendar(costs.latency)
+        self.edge = np.full(n, -1)  # the place of each edge broker among them
+        if clusters is not None:
+            self.edge[clusters.edge_brokers] = np.arange(len(clusters.edge_brokers))
+        # By task and edge broker; the last column, of all other brokers, stays false.
+        self.opened = np.zeros((0, int(self.edge.max(initial=-1)) + 2), bool)
+        self.version = 0
+        self._learn(topology)
+
+    def _learn(self, topology: Topology) -> None:
+        """All brokers know this topology from now on."""
+        self.topology = topology
+        if self.clusters is None:
+            self.routes: PlainRoutes | ClusterRoutes = PlainRoutes(topology)
+        else:
+            self.routes = ClusterRoutes(topology, self.clusters.members)
+
+    def run(self, progress: Callable[[int], None] | None) -> Simulated:
+        width, barriers = self.costs.latency, self.outages.barriers
+        window = self._next(0)
+        while window is not None:
+            lo, hi = window * width, (window + 1) * width
+            inner = barriers[(barriers > lo) & (barriers < hi)].tolist()
+            batch = self.calendar.pop(window)
+            for start, end in pairwise((lo, *inner, hi)):
+                now = batch.arrive < end
+                self._window(start, end, batch.take(np.flatnonzero(now)))
+                batch = batch.take(np.flatnonzero(~now))
+            if progress is not None:
+                progress(int(np.count_nonzero(self.sources.reached != NOT_YET)))
+            window = self._next(hi)
+        return self._result()
+
+    def _next(self, time: int) -> int | None:
+        """The first window from a time on in which anything happens."""
+        later = self.outages.barriers[np.searchsorted(self.outages.barriers, time) :][:1]
+        times = [at // self.costs.latency for at in (*later.tolist(), self.sources.next()) if at is not None]
+        first = self.calendar.next()
+        return min(times if first is None else (*times, first), default=None)
+
+    def _window(self, lo: int, hi: int, arrived: Batch) -> None:
+        """All that arrives from ``lo`` to before ``hi``, a time without changes of the topology but at its start."""
+        news = self._look_around(lo)
+        started, again = self.sources.start(lo, hi, self.topology, self.version, news)
+        self.counts.again += again
+        batch = Batch.of([part for part in (arrived, started) if len(part)])
+        if not len(batch):
+            return
+        event = self.sources.task_event[batch.task]
+        batch = batch.take(np.lexsort((batch.cluster, batch.sender, event, batch.arrive, batch.broker)))
+        look, row = self._look(batch)
+        sent = self._send(batch, look, row)
+        service = self._service(batch, look, sent)
+        depart = _departures(batch.broker, batch.arrive, service, self.free)
+        failed = self.outages.lost_at_broker(batch.broker, batch.arrive, depart)
+        self._account(batch, look, service, depart, failed)
+        self._leave(batch, look, sent, depart, failed)
+
+    def _look_around(self, time: int) -> bool:
+        """Failures and repairs of this time, and those that are known from it on; is the known topology another?"""
+        if time in self.outages.changed:
+            self.free[self.outages.changed[time]] = 0  # an empty queue
+        version = self.outages.version(time)
+        if version == self.version or self.protocol == "fbr":
+            return False
+        self.version = version
+        self._learn(self.outages.known(version))
+        return True
+
+    def _look(self, batch: Batch) -> tuple[_Look, Array]:
+        """Also the message of each entry."""
+        event = self.sources.task_event[batch.task]
+        row = np.repeat(np.arange(len(batch)), batch.size)
+        mine = np.zeros(len(batch), bool)
+        mine[row[batch.entries == batch.broker[row]]] = True
+        client = batch.sender < 0
+        pair = self.sources.pair(event, batch.broker)
+        fresh = mine & (pair >= 0)
+        fresh[fresh] = self.sources.reached[pair[fresh]] == NOT_YET
+        fresh &= _first(fresh, pair)
+        opens = stale = np.zeros(len(batch), bool)
+        if self.clusters is not None:
+            edge = self.edge[batch.broker]
+            self.opened = _longer(self.opened, self.sources.tasks)
+            opens = (client | (mine & (edge >= 0))) & ~self.opened[batch.task, edge]
+            stale = opens & (self.sources.task_version[batch.task] != self.version)
+            opens &= ~stale
+            opens &= _first(opens, batch.task * len(self.edge) + batch.broker)
+        return _Look(event, client, pair, fresh, opens, stale, mine & ~(fresh | opens | stale)), row
+
+    def _send(self, batch: Batch, look: _Look, row: Array) -> _Sent:
+        """Group the entries that go on by message, cluster and next hop."""
+        on = batch.entries != batch.broker[row]
+        row, entry = row[on], batch.entries[on]
+        cluster = batch.cluster[row]
+        if self.clusters is not None:
+            more = self._open(batch, np.flatnonzero(look.opens))
+            row, cluster, entry = (np.concatenate(both) for both in zip((row, cluster, entry), more, strict=True))
+        hop = self.routes.hop(batch.broker[row], cluster, entry)
+        stuck = np.unique(row[hop < 0])
+        if len(stuck):
+            row, cluster, entry, hop = (column[hop >= 0] for column in (row, cluster, entry, hop))
+        clusters = 1 if self.clusters is None else len(self.clusters) + 1
+        key = (row * clusters + cluster + 1) * len(self.free) + hop
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        start = np.flatnonzero(np.diff(key, prepend=-1))
+        first = order[start]
+        size = np.diff(start, append=len(key))
+        return _Sent(row[first], cluster[first], hop[first], size, entry[order], stuck)
+
+    def _open(self, batch: Batch, rows: Array) -> tuple[Array, Array, Array]:
+        """MERC: what these messages become in the clusters that they did not come from: row, cluster, destination."""
+        assert isinstance(self.routes, ClusterRoutes)
+        routes = self.routes
+        broker = batch.broker[rows]
+        at, cluster = np.nonzero(routes.cell[:, broker].T >= 0)
+        other = cluster != batch.cluster[rows][at]
+        at, cluster = at[other], cluster[other]
+        place, wanted = self.sources.wanted(batch.task[rows[at]])
+        opening, entry = routes.lists(routes.cell[cluster, broker[at]], place, wanted)
+        row, cluster = rows[at[opening]], cluster[opening]
+        away = entry != batch.broker[row]
+        return row[away], cluster[away], entry[away]
+
+    def _service(self, batch: Batch, look: _Look, sent: _Sent) -> Array:
+        """How long each message takes its broker."""
+        costs, stored = self.costs, self.costs.subscriptions
+        match = costs.match + costs.subscription * np.where(self._matches_all(look), stored * len(self.free), stored)
+        service = costs.receive + np.where(self._matches(look), match, 0)
+        service += costs.send * np.bincount(sent.row, minlength=len(batch))
+        if self.protocol != "fbr":
+            service += costs.entry * np.bincount(sent.row, sent.size, len(batch)).astype(np.int64)
+        if self.clusters is not None:
+            fast = self.edge[batch.broker] >= 0
+            service[fast] = np.maximum(service[fast] // costs.edge_speed, 1)
+        return service
+
+    def _matches(self, look: _Look) -> Array:
+        return np.ones(len(look.event), bool) if self.protocol == "fbr" else look.client | look.fresh | look.opens
+
+    def _matches_all(self, look: _Look) -> Array:
+        """Where the subscriptions of other brokers are matched too."""
+        return np.ones(len(look.event), bool) if self.protocol == "fbr" else look.client | look.opens
+
+    def _account(self, batch: Batch, look: _Look, service: Array, depart: Array, failed: Array) -> None:
+        counts, n = self.counts, len(self.free)
+        done = failed < 0
+        worked = np.where(done, service, np.clip(failed - depart + service, 0, service))
+        counts.busy += np.bincount(batch.broker, worked, n).astype(np.int64)
+        counts.matches += np.bincount(batch.broker[done & self._matches(look)], minlength=n)
+        counts.duplicates += int(np.count_nonzero(look.dropped & done))
+        counts.lost += int(np.count_nonzero(~done))
+        ends = look.fresh & done
+        self.sources.deliver(look.pair[ends], depart[ends], batch.hops[ends])
+        if self.clusters is not None:
+            opened = look.opens & done & (self.edge[batch.broker] >= 0)
+            self.opened[batch.task[opened], self.edge[batch.broker[opened]]] = True
+
+    def _leave(self, batch: Batch, look: _Look, sent: _Sent, depart: Array, failed: Array) -> None:
+        """Put messages on links, and tell the sources what is lost."""
+        latency, detection = self.costs.latency, self.outages.detection
+        back = -(-(depart + latency) // latency) * latency  # when a source sees that it went no further
+        done = failed < 0
+        leaves = done[sent.row]
+        row = sent.row[leaves]
+        sender, hop, start = batch.broker[row], sent.hop[leaves], depart[row]
+        hops = batch.hops[row] + 1
+        self.counts.add_sent(hops, None if self.protocol == "fbr" else sent.size[leaves])
+        broken = self.outages.lost_on_link(sender, hop, start, start + latency)
+        self.counts.lost += int(np.count_nonzero(broken >= 0))
+        if self.protocol != "fbr":
+            gone, cut = np.flatnonzero(~done), broken >= 0
+            stuck = np.union1d(sent.stuck, np.flatnonzero(look.stale))
+            stuck = stuck[done[stuck]]
+            when = (failed[gone] + detection, back[stuck], np.maximum(broken[cut] + detection, back[row[cut]]))
+            rows = np.concatenate((gone, stuck, row[cut]))
+            self.sources.notice(np.concatenate(when), look.event[rows])
+        columns = (start + latency, hop, sender, sent.cluster[leaves], batch.task[row], hops, sent.size[leaves])
+        entries = sent.entries[np.repeat(leaves, sent.size)]
+        flying = Batch(*columns, entries)
+        if (broken >= 0).any():
+            flying = flying.take(np.flatnonzero(broken < 0))
+        if len(flying):
+            self.calendar.add(flying)
+
+    def _result(self) -> Simulated:
+        sources, work = self.sources, self.sources.workload
+        there = sources.reached != NOT_YET
+        event = np.repeat(np.arange(len(work)), np.diff(work.offsets))
+        delivered = (event[there], work.destinations[there], sources.reached[there], sources.hops[there])
+        missing = np.stack((event[~there], work.destinations[~there]))
+        return Simulated(self.protocol, work, *delivered, missing, self.counts)
+
+
+def _departures(broker: Array, arrive: Array, service: Array, free: Array) -> Array:
+    """When each message is done with: brokers serve in the order of arrival. Sorted by broker, then by arrival.
+
+    A message starts when it is there and the one before it is done: over the messages up to it, the latest of
+    (arrival - work before) plus the work before it. ``free`` is when the brokers can start, and is brought up to date.
+    """
+    first = np.flatnonzero(np.diff(broker, prepend=-1))
+    part = np.cumsum(np.diff(broker, prepend=broker[0]) != 0)
+    before = np.cumsum(service) - service
+    before -= before[first][part]
+    slack = np.maximum(arrive, free[broker]) - before  # a later one of a broker is not ready before its first one
+    low = int(slack.min())
+    lift = part * (int(slack.max()) - low + 1)  # so that the running maximum starts anew with every broker
+    depart: Array = np.maximum.accumulate(slack - low + lift) - lift + low + before + service
+    last = np.append(first[1:], len(broker)) - 1
+    free[broker[last]] = depart[last]
+    return depart
+
+
+def _first(among: Array, key: Array) -> Array:
+    """Which of those that are true are the first with their key?"""
+    rows = np.flatnonzero(among)
+    found = np.zeros(len(among), bool)
+    found[rows[np.unique(key[rows], return_index=True)[1]]] = True
+    return found
+
+
+def _longer(array: Array, length: int) -> Array:
+    """The same rows and more, all false, if there are fewer than ``length``; it grows by doubling."""
+    if len(array) >= length:
+        return array
+    grown = np.zeros((max(length, 2 * len(array)), array.shape[1]), bool)
+    grown[: len(array)] = array
+    return grown
