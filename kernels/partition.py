@@ -78,7 +78,7 @@ def assign(order, low, high, cuts, load, room, capacity, limit, by_members, exac
     """Which node each subscription goes to, and what space and load the nodes then have; stops at one that fits none.
 
     Bounds are numbers of cuts. ``room`` and ``capacity`` are by node, one value stands for all. Among the nodes with
-    room and capacity the one with the least growth wins, the lowest of equals: the paper's ``g' + 2``, or exactly.
+    room and capacity the one with the least growth wins, the highest of equals: the paper's ``g' + 2``, or exactly.
     Edges of a node are bits, with the number of edges before each word: one look-up counts those below a cut.
     """
     words = cuts // WORD + 1
@@ -98,7 +98,7 @@ def assign(order, low, high, cuts, load, room, capacity, limit, by_members, exac
             if space[j] + more > room[j % room.size]:
                 continue
             rank = more if exact else np.int64(spanned(j, low[s], high[s], bits, ranks) + 2)
-            if chosen == FULL or rank < least:
+            if chosen == FULL or rank <= least:
                 chosen, least, grown = np.int64(j), rank, more
         if chosen == FULL:
             chosen, grown = open_node(load[s], room, capacity, used), np.int64(1)

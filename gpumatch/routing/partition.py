@@ -44,11 +44,12 @@ def partition(
 ) -> Partition:
     """Give each subscription ``[low, high)`` with its ``load``, the traffic in its range, to a node.
 
-    One after another, subscriptions go to the node that grows least of those with room and capacity, and to a new one
-    if there is none. ``space`` and ``capacity`` are of every node alike, as many as it takes (or ``nodes`` at most), or
-    arrays: the pool of nodes, of which the first one fit is taken into use next.
+    One after another, subscriptions go to the node that grows least of those with room and capacity, the highest of
+    equals, and to a new one if there is none. ``space`` and ``capacity`` are of every node alike, as many nodes as it
+    takes (or ``nodes`` at most), or arrays: the pool of nodes, of which the first one fit is taken into use next.
 
-    ``order``: ``"given"``, or ``"low"`` to go along the line, so that nodes get neighbours and events go to few nodes.
+    ``order``: ``"given"``, or ``"low"`` to go along the line, so that nodes get neighbours and events go to few nodes;
+    then let growth be exact, since by the bound an earlier node with some load left grows less than the one at hand.
     ``measure``: space is the number of ``"ranges"`` between adjacent edges of a node, each of which takes a filter, or
     of their ``"members"``, the state space. ``growth``: what is to be least is the paper's ``"bound"``, the number of
     ranges that the subscription meets and 2, or the ``"exact"`` growth of the space; both are counted exactly.
