@@ -116,8 +116,8 @@ class Clusters:
         """For each link: are both of its ends among these?"""
         there = np.zeros(self.topology.brokers, bool)
         there[brokers] = True
-        first, second = self.topology.links.T
-        return there[first] & there[second]
+        inside: Array = np.all(there[self.topology.links], axis=1)
+        return inside
 
 
 def _homes(topology: Topology, size: int, seed: int) -> Array:
