@@ -91,7 +91,7 @@ class Counts(NamedTuple):
 
     message: Array  # as given
     subscription: Array  # int64, place in the rows
-    count: Array  # int64
+    copies: Array  # int64
 
 
 @dataclass(slots=True)

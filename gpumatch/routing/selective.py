@@ -10,7 +10,7 @@ come anyhow, for another subscription's range, makes it no cheaper: what is paid
 With times ``tf`` of a full match and ``tc`` of an increment, a message costs ``n1 * tf + n2 * tc``, a sum over
 subscriptions. So each can be decided for itself, which gives the optimum. The paper's rule is simpler and stops far
 short of it: it takes candidates by their traffic alone, and among the first are third attributes of subscriptions
-that two have made rare, which lose a little each while nearly all others would gain.
+that two have made rare. They lose a little each, while second attributes of most others, which gain, are still to come.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CostModel:
 
     def throughput(self, n1: Any, n2: Any) -> Any:
         """Messages that can be matched, as a share of those that arrive: below 1 the matching unit is too slow."""
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             return 1 / (self.arrivals * np.asarray(self.time(n1, n2), np.float64))
 
 
@@ -119,6 +119,8 @@ def select_subscriptions(ptr: Any, p: Any, model: CostModel, *, rule: Rule = "be
 
 def _checked(ptr: Any, p: Any) -> tuple[Array, Array]:
     ptr, p = np.asarray(ptr), np.asarray(p, np.float64)
+    if p.ndim != 1:
+        raise RoutingError(f"p: expected one dimension, found {p.ndim}")
     if ptr.ndim != 1 or ptr.dtype.kind not in "iu" or not len(ptr) or ptr[0] != 0 or ptr[-1] != len(p):
         raise RoutingError(f"ptr: expected integers in one dimension from 0 to {len(p)}, the number of probabilities")
     ptr = ptr.astype(np.int64)
