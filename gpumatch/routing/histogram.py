@@ -81,7 +81,8 @@ class Histogram:
         """The share of all traffic that lies in each range, the paper's ``p(r)``; 0 where there is no traffic."""
         low, high = one_line(low, high)
         inside = np.maximum(self._below(high) - self._below(low), 0)
-        return np.divide(inside, self.total or 1.0)
+        found: Array = inside / (self.total or 1.0)
+        return found
 
     def weights(self, edges: Any) -> Array:
         """Traffic in each range between adjacent edges of another line, such as those of groups."""
