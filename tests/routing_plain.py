@@ -9,9 +9,14 @@ from functools import lru_cache
 from itertools import count
 from typing import Any
 
+import numpy as np
+
 from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.failures import Failures
+from gpumatch.routing.failures import Change, Failures
+from gpumatch.routing.graphs import random_graph
 from gpumatch.routing.protocols import Costs
+from gpumatch.routing.simulated import Simulated
+from gpumatch.routing.simulation import simulate
 from gpumatch.routing.topology import Topology
 from gpumatch.routing.traffic import Workload
 
@@ -344,3 +349,67 @@ def cell_of(clusters: Clusters, cluster: int, broker: int) -> frozenset[int]:
     """The brokers that one reaches inside a cluster."""
     distance = clusters.sub(cluster).distance[broker]
     return frozenset(int(b) for b in clusters.members[cluster] if distance[b] >= 0)
+
+
+def random_case(seed: int, protocol: str, failing: bool) -> tuple[Any, ...]:
+    """Small overlays with cycles, clusters that overlap at random, times with many ties in every second case."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 12))
+    links = int(rng.integers(n - 1, min(n * (n - 1) // 2, 2 * n) + 1))
+    topology = random_graph(n, 2 * links / n, seed)
+    clusters = random_clusters(rng, topology) if protocol == "merc" else None
+    ties = seed % 2 == 0
+    horizon = 40 if ties else 300
+    speed = int(rng.integers(1, 4))
+    if ties:
+        costs = Costs(4, 1, int(rng.integers(3)), 0, int(rng.integers(3)), 0, 1, speed)
+    else:
+        costs = Costs(*(int(rng.integers(low, high)) for low, high in COSTS), 2, speed)
+    events = int(rng.integers(0, 10))
+    wanted = [np.flatnonzero(rng.random(n) < rng.random()) for _ in range(events)]
+    offsets = np.cumsum([0, *map(len, wanted)])
+    times = np.sort(rng.integers(horizon, size=events))
+    brokers = np.concatenate((*wanted, np.empty(0, np.int64)))
+    workload = Workload(times, rng.integers(n, size=events), offsets, brokers)
+    changes = []
+    for what in (*map(tuple, topology.links.tolist()), *range(n)) if failing else ():
+        if rng.random() < 0.25:
+            moments = np.unique(rng.integers(2 * horizon, size=int(rng.integers(1, 5))))
+            changes += [Change(int(time), what, bool(place % 2)) for place, time in enumerate(moments)]
+    return topology, workload, protocol, clusters, costs, Failures(changes, int(rng.integers(0, 30)))
+
+
+COSTS = ((5, 50), (1, 30), (0, 40), (0, 3), (0, 10), (0, 4))
+
+
+def random_clusters(rng: np.random.Generator, topology: Topology) -> Clusters:
+    """Every broker has a cluster at random; of a link between two clusters, one end joins the other's."""
+    count = int(rng.integers(1, 5))
+    home = rng.integers(count, size=topology.brokers)
+    members = [set(np.flatnonzero(home == cluster).tolist()) for cluster in range(count)]
+    for link in topology.links:
+        a, b = rng.permutation(link).tolist()
+        members[home[b]].add(a)
+    return Clusters(topology, [sorted(brokers) for brokers in members if brokers])
+
+
+def assert_agrees(case: tuple[Any, ...]) -> Simulated:
+    """The simulation of a case, if it is what one message at a time gives."""
+    found, plain = simulate(*case), Plain(*case)
+    pairs = zip(found.event.tolist(), found.broker.tolist(), strict=True)
+    answers = zip(found.time.tolist(), found.hops.tolist(), strict=True)
+    assert dict(zip(pairs, answers, strict=True)) == plain.delivered
+    counts = found.counts
+    assert {hop: sent for hop, sent in enumerate(counts.sent.tolist()) if sent} == plain.sent
+    assert {size: sent for size, sent in enumerate(counts.sizes.tolist()) if sent} == plain.sizes
+    assert (counts.duplicates, counts.lost, counts.again) == (plain.duplicates, plain.lost, plain.again)
+    assert counts.matches.tolist() == plain.matches
+    assert counts.busy.tolist() == plain.busy
+    missing = {
+        (event, broker)
+        for event, brokers in enumerate(plain.interested)
+        for broker in brokers
+        if (event, broker) not in plain.delivered
+    }
+    assert set(zip(*found.undelivered.tolist(), strict=True)) == missing
+    return found
