@@ -58,9 +58,11 @@ class Network:
             raise RoutingError("MERC needs Clusters(topology, members), found a topology without clusters")
         self.topology = overlay.topology if isinstance(overlay, Clusters) else overlay
         self.protocol = protocol
-        everybody = np.arange(self.topology.brokers)
-        is_merc = protocol == "merc" and isinstance(overlay, Clusters)
-        self._clusters = overlay if is_merc else Clusters(self.topology, [everybody])
+        self._clusters = (
+            overlay
+            if isinstance(overlay, Clusters) and protocol == "merc"
+            else Clusters(self.topology, [np.arange(self.topology.brokers)])
+        )
         self._whole = self.topology  # before any failure
         self._down: set[int] = set()
         self._cut: set[Link] = set()
@@ -125,7 +127,8 @@ class Network:
     def _withdraw(self, id: int, kind: str) -> None:
         found, broker = self._issued.get(id, (None, 0))
         if found != kind:
-            raise RoutingError(f"there is no {kind} {id!r}" + (f": it is a {found}" if found else ""))
+            other = {"advertisement": "an advertisement", "subscription": "a subscription"}
+            raise RoutingError(f"there is no {kind} {id!r}" + (f"; the id is of {other[found]}" if found else ""))
         self._do(broker, self._up(broker).withdraw(id))
         del self._issued[id]
 

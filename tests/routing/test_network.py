@@ -1,0 +1,289 @@
+"""D-DBR message by message: the thesis' example, exactly-once delivery on random overlays, failures."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import gpumatch as gm
+from gpumatch.errors import RoutingError
+from gpumatch.routing.clusters import Clusters
+from gpumatch.routing.messages import Event
+from gpumatch.routing.network import Delivery, Network
+from gpumatch.routing.topology import Topology
+from tests.routing.random_networks import SCHEMA, World, random_topology
+
+A, B, C, D, E, F, G, H = range(8)
+# Brokers A to H as the text of Fig. 4.1.1 has them: B reaches H through F or G by F; without B-F, A reaches G by E.
+EXAMPLE = Topology(8, [(A, B), (A, C), (A, E), (C, D), (B, F), (E, G), (F, G), (F, H), (G, H)])
+
+
+def example() -> tuple[Network, dict[int, int]]:
+    """The network with a1 at A and s1, s2, s3 at B, E and G; the ids of these by broker."""
+    network = Network(EXAMPLE, SCHEMA)
+    ids = {A: network.advertise(A, "pub-c1", "px >= 0")}
+    network.run()
+    for broker, client in ((B, "sub-c1"), (E, "sub-c2"), (G, "sub-c3")):
+        ids[broker] = network.subscribe(broker, client, "px > 10")
+    network.run()
+    return network, ids
+
+
+def test_tables_of_the_example() -> None:
+    network, ids = example()
+    source = network.brokers[A]
+    assert [entry.id for entry in source.local_advertisements] == [ids[A]]
+    assert {entry.id for entry in source.clusters[0].subscriptions} == {(ids[b], b) for b in (B, E, G)}
+    for broker in range(1, 8):
+        held = network.brokers[broker]
+        assert [entry.id for entry in held.clusters[0].advertisements] == [(ids[A], A)]
+        assert [entry.id for entry in held.local_subscriptions] == ([ids[broker]] if broker in ids else [])
+        assert len(held.clusters[0].subscriptions) == 0
+    assert network.stored == [3, 1, 0, 0, 1, 0, 1, 0]
+    assert network.messages["advertisement"] == 7  # a tree over all brokers: no duplicates
+    assert network.messages["subscription"] == 1 + 1 + 2
+    assert not network.duplicates
+
+
+def test_an_event_of_the_example() -> None:
+    network, _ = example()
+    event = network.publish(A, "pub-c1", {"px": 11})
+    assert network.run() == 2
+    assert network.deliveries == [
+        Delivery(event, B, "sub-c1"),
+        Delivery(event, E, "sub-c2"),
+        Delivery(event, G, "sub-c3"),
+    ]
+    assert network.reached(event) == [A, B, E, G]
+    assert network.matches == [1, 1, 0, 0, 1, 0, 1, 0]  # at the source and at the destinations, nowhere between
+    assert network.destination_lists["event"] == {1: 2, 2: 1}  # A to B, A to E with E and G, E to G
+    quiet = network.publish(A, "pub-c1", {"px": 5})
+    assert network.run() == 0
+    assert network.reached(quiet) == [A]
+
+
+def test_next_hops_of_the_example() -> None:
+    assert EXAMPLE.next_hop[B, H] == F
+    assert EXAMPLE.without([(B, F)]).path(A, G) == [A, E, G]
+
+
+def test_a_lost_link_of_the_example() -> None:
+    network = Network(EXAMPLE, SCHEMA)
+    network.advertise(A, "p", "TRUE")
+    network.run()
+    network.subscribe(H, "c", "px > 10")
+    network.run()
+    event = network.publish(A, "p", {"px": 11})
+    network.step()  # it is at B now, and on its way to F
+    network.fail_link(B, F)
+    assert network.messages["overlay update"] == 8
+    assert network.run() == 3  # again from A: by E and G
+    assert network.deliveries == [Delivery(event, H, "c")]
+    assert network.resent == {"event": 1}
+    assert network.stored == [1, 0, 0, 0, 0, 0, 0, 1]  # no table of the matching layer has changed
+
+
+def test_a_subscription_before_its_advertisement() -> None:
+    network = Network(EXAMPLE, SCHEMA)
+    subscription = network.subscribe(H, "early", "px > 10 AND px < 20")
+    assert network.in_flight == 0
+    network.advertise(A, "p", "px > 15")
+    network.advertise(D, "q", "px > 19")  # cannot match
+    network.run()
+    assert network.stored == [1, 0, 0, 0, 0, 0, 0, 1]
+    event = network.publish(A, "p", {"px": 16})
+    network.run()
+    assert network.deliveries == [Delivery(event, H, "early")]
+    network.unsubscribe(subscription)
+    network.run()
+    assert network.stored == [0] * 8
+
+
+def test_an_advertisement_that_ends() -> None:
+    network = Network(EXAMPLE, SCHEMA)
+    first, second = network.advertise(A, "p", "px > 15"), network.advertise(A, "p", "px < 15")
+    network.subscribe(H, "c", "px > 10 AND px < 20")
+    network.subscribe(G, "c", "px > 20")
+    network.run()
+    assert network.stored[A] == 2
+    network.unadvertise(first)
+    network.run()
+    assert network.stored[A] == 1  # that of H overlaps the second
+    with pytest.raises(RoutingError, match="satisfies no advertisement of client 'p'"):
+        network.publish(A, "p", {"px": 16})
+    network.unadvertise(second)
+    network.run()
+    assert network.stored == [0, 0, 0, 0, 0, 0, 1, 1]
+    network.advertise(A, "p", "TRUE")
+    network.run()
+    event = network.publish(A, "p", {"px": 16})
+    network.run()
+    assert network.deliveries == [Delivery(event, H, "c")]
+
+
+def test_clients_of_the_source_and_of_one_broker() -> None:
+    network = Network(Topology(1, []), SCHEMA)
+    network.advertise(0, 7, "TRUE")
+    network.subscribe(0, 7, "px = 1")
+    network.subscribe(0, 7, "px < 5")
+    network.subscribe(0, "x", "px = 2")
+    ids = network.publish(0, 7, [{"px": 1}, {"px": 2}, {"px": 9}])
+    assert network.in_flight == 0
+    # A client whose two subscriptions match gets the event once.
+    assert network.deliveries == [(ids[0], 0, 7), (ids[1], 0, 7), (ids[1], 0, "x")]
+    assert network.publish(0, 7, []) == []
+
+
+def test_withdrawals_overtake_what_they_withdraw() -> None:
+    # The subscription goes by B; the link is lost under it and there is no other: it waits. The withdrawal too.
+    network = Network(Topology(3, [(0, 1), (1, 2)]), SCHEMA)
+    network.advertise(0, "p", "TRUE")
+    network.run()
+    subscription = network.subscribe(2, "c", "TRUE")
+    network.step()
+    network.fail_link(0, 1)
+    assert [message.destinations for message in network.pending] == [(0,)]
+    network.unsubscribe(subscription)
+    assert len(network.pending) == 2
+    network._waiting.reverse()
+    network.restore_link(0, 1)
+    network.run()
+    assert network.stored == [0, 0, 0]
+    assert network.duplicates == {"subscription": 1}
+
+
+def test_what_has_no_path_waits() -> None:
+    network = Network(Topology(4, [(0, 1), (1, 2), (1, 3)]), SCHEMA)
+    network.advertise(0, "p", "TRUE")
+    network.subscribe(2, "c", "TRUE")
+    network.subscribe(3, "d", "TRUE")
+    network.run()
+    network.fail_broker(2)
+    event = network.publish(0, "p", {"px": 1})
+    network.run()
+    assert network.deliveries == [Delivery(event, 3, "d")]
+    assert network.pending == [Event(event, 0, (2,), 0, frozenset({0}), network.pending[0].serial, values={"px": 1})]
+    with pytest.raises(RoutingError, match="broker 2 is down"):
+        network.subscribe(2, "c", "TRUE")
+    network.restore_broker(2)
+    network.run()
+    assert network.deliveries == [Delivery(event, 3, "d"), Delivery(event, 2, "c")]
+    assert not network.pending
+
+
+def test_a_source_that_fails_sends_again_when_it_is_back() -> None:
+    network = Network(Topology(3, [(0, 1), (1, 2)]), SCHEMA)
+    network.advertise(0, "p", "TRUE")
+    network.subscribe(2, "c", "TRUE")
+    network.run()
+    event = network.publish(0, "p", {"px": 1})
+    network.fail_broker(0)
+    assert network.run() == 0
+    network.restore_broker(0)
+    network.run()
+    assert network.deliveries == [Delivery(event, 2, "c")]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_overlays(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World(Network(random_topology(rng), SCHEMA), rng)
+    world.populate(5, 14)
+    world.network.run()
+    world.check_tables()
+    world.publish(8)
+    world.network.run()
+    assert world.given() == world.expected
+    for event, source in world.sources.items():
+        assert world.network.reached(event) == sorted({source} | {b for e, b, _ in world.expected if e == event})
+    assert not world.network.duplicates
+    for _ in range(3):
+        world.withdraw()
+    world.network.step()
+    world.advertise()
+    world.subscribe()
+    world.network.run()
+    world.check_tables()
+    world.publish(6)
+    world.network.run()
+    assert world.given() == world.expected
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_overlays_with_failures(seed: int) -> None:
+    rng = random.Random(100 + seed)
+    world = World(Network(random_topology(rng), SCHEMA), rng)
+    unsettle(world)
+    world.check_tables()
+    publish_under_failures(world)
+    assert not world.network.duplicates["event"]
+
+
+def unsettle(world: World) -> None:
+    """Advertisements and subscriptions come and go while links and brokers fail and return."""
+    world.populate(5, 12)
+    for _ in range(6):
+        world.fail_something()
+        world.network.step()
+        if world.rng.random() < 0.4:
+            world.restore_something()
+        world.rng.choice([world.subscribe, world.withdraw, world.advertise, lambda: None])()
+    world.restore_all()
+    world.network.run()
+    assert not world.network.pending
+
+
+def publish_under_failures(world: World) -> None:
+    """Events reach everybody that is up, once, and the others when they are back."""
+    network = world.network
+    for _ in range(4):
+        world.publish(4)
+        world.fail_something()
+        network.step()
+        world.fail_something()
+        if world.rng.random() < 0.3:
+            world.restore_something()
+    network.run()
+    up, given = set(world.up()), world.given()
+    due = {one for one in world.expected if one[1] in up and world.sources[one[0]] in up}
+    assert due <= set(given)
+    assert given <= world.expected
+    world.restore_all()
+    network.run()
+    assert not network.pending
+    assert world.given() == world.expected
+
+
+def test_errors() -> None:
+    network = Network(EXAMPLE, SCHEMA)
+    with pytest.raises(RoutingError, match="expected 'd-dbr', 'merc' or 'fbr', found 'x'"):
+        Network(EXAMPLE, SCHEMA, "x")  # type: ignore[arg-type]
+    with pytest.raises(RoutingError, match="no broker 8"):
+        network.subscribe(8, "c", "TRUE")
+    with pytest.raises(gm.SchemaError, match="unknown attribute 'z'"):
+        network.subscribe(A, "c", "z = 1")
+    advertisement = network.advertise(A, "p", "px > 5")
+    with pytest.raises(RoutingError, match="no subscription 2; the id is of an advertisement"):
+        network.unsubscribe(advertisement)
+    with pytest.raises(RoutingError, match="no advertisement 99"):
+        network.unadvertise(99)
+    with pytest.raises(RoutingError, match=r"\{'px': 5\}, satisfies no advertisement of client 'p'"):
+        network.publish(A, "p", [{"px": 6}, {"px": 5}])
+    with pytest.raises(RoutingError, match="client 'other'"):
+        network.publish(A, "other", {"px": 6})
+    assert not network.deliveries
+    with pytest.raises(RoutingError, match="no link 0-7"):
+        network.fail_link(A, H)
+    network.fail_link(B, A)
+    with pytest.raises(RoutingError, match="lost already"):
+        network.fail_link(A, B)
+    network.restore_link(A, B)
+    with pytest.raises(RoutingError, match="not lost"):
+        network.restore_link(A, B)
+    with pytest.raises(RoutingError, match="has not failed"):
+        network.restore_broker(C)
+    network.fail_broker(C)
+    with pytest.raises(RoutingError, match="broker 2 is down"):
+        network.fail_broker(C)
+    assert isinstance(Network(Clusters(EXAMPLE, [range(8)]), SCHEMA).topology, Topology)
