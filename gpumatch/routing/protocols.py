@@ -77,7 +77,7 @@ class ClusterRoutes:
         cells: list[int] = []  # the cluster of each
         for cluster, brokers in enumerate(members):
             self.place[cluster, brokers] = np.arange(len(brokers))
-            inner = self._inside(cluster)
+            inner = self.inside(cluster)
             hop = inner.next_hop.astype(np.int64)
             self.hops[self.start[cluster] : self.start[cluster + 1]] = np.where(hop < 0, -1, brokers[hop]).ravel()
             alive = np.flatnonzero(inner.up)
@@ -87,7 +87,7 @@ class ClusterRoutes:
         self.cluster_of_cell = np.array(cells, np.int64)
         self._find_groups()
 
-    def _inside(self, cluster: int) -> Topology:
+    def inside(self, cluster: int) -> Topology:
         """One cluster, its members numbered from 0 in their order."""
         place, links = self.place[cluster], self.topology.links
         inner = place[links]
