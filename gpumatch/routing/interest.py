@@ -1,4 +1,7 @@
-"""Which values of an attribute a shard can match, in codes: the bits that events are routed by."""
+"""Which values of attributes a shard can match: ranges of places on one line, and the bits that events are routed by.
+
+The line holds the codes of all columns one after another: code ``c`` of column ``a`` is at ``base[a] + c``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Conditions:
     """What clauses ask of single-valued columns, one row for each clause and column; programs are left out."""
 
     clause: Array  # int64
-    column: Array  # int32
+    column: Array  # int64
     kind: Array
     lo: Array
     hi: Array
@@ -35,7 +38,7 @@ class Conditions:
         usable = np.flatnonzero((kind == RANGE) | (kind == SET) | (kind == NULL))
         return cls(
             clause[usable],
-            column[usable],
+            column[usable].astype(np.int64),
             kind[usable],
             lo[usable],
             hi[usable],
@@ -46,23 +49,19 @@ class Conditions:
         )
 
     @cached_property
-    def columns(self) -> Array:
-        """The columns that there is a condition on."""
-        return np.unique(self.column)
-
-    def on(self, column: int) -> Array:
-        """The numbers of the conditions on a column."""
-        found: Array = self._by_column[self._starts[column] : self._starts[column + 1]]
-        return found
+    def row(self) -> Array:
+        """The subscription of each condition."""
+        return self.clause_row[self.clause].astype(np.int64)
 
     @cached_property
-    def _by_column(self) -> Array:
+    def by_column(self) -> Array:
+        """Numbers of conditions, in the order of columns."""
         return np.argsort(self.column, kind="stable")
 
-    @cached_property
-    def _starts(self) -> Array:
-        most = int(self.column.max(initial=-1)) + 2
-        return np.searchsorted(self.column[self._by_column], np.arange(most))
+    def on(self, column: int) -> Array:
+        """Numbers of the conditions on a column."""
+        first, after = np.searchsorted(self.column[self.by_column], [column, column + 1])
+        return self.by_column[first:after]
 
     def hulls(self) -> tuple[Array, Array]:
         """First and last code of each condition; those that hold for no value have none: 0 and -1."""
@@ -74,52 +73,60 @@ class Conditions:
         return lo, hi
 
     def ranges(self, numbers: Array) -> tuple[Array, Array, Array]:
-        """All ranges of codes of some conditions: the condition's place in ``numbers``, first and last code."""
+        """All ranges of codes of some conditions: the condition's number, first code, and the code after the last."""
         kind = self.kind[numbers]
-        plain, sets = np.flatnonzero(kind == RANGE), np.flatnonzero(kind == SET)
-        first, count = self.lo[numbers[sets]], np.maximum(self.hi[numbers[sets]] - self.lo[numbers[sets]], 0)
-        held = spans(first, count)
-        place = np.concatenate([plain, np.repeat(sets, count)])
-        lo = np.concatenate([self.lo[numbers[plain]], self.range_lo[held]])
-        hi = np.concatenate([self.hi[numbers[plain]], self.range_hi[held]])
-        some = lo <= hi
-        return place[some], lo[some].astype(np.int64), hi[some].astype(np.int64)
+        plain, sets = numbers[kind == RANGE], numbers[kind == SET]
+        count = np.maximum(self.hi[sets] - self.lo[sets], 0)
+        held = spans(self.lo[sets], count)
+        number = np.concatenate([plain, np.repeat(sets, count)])
+        lo = np.concatenate([self.lo[plain], self.range_lo[held]]).astype(np.int64)
+        after = np.concatenate([self.hi[plain], self.range_hi[held]]).astype(np.int64) + 1
+        return number, lo, after
 
 
-@dataclass(frozen=True)
-class Interest:
-    """Who wants which codes of a column: ranges of codes between ``edges``, and a row of shards for each."""
+def value_stage(conditions: Conditions, tree: Array, base: Array, shard: Array, shards: int) -> Groups:
+    """Who wants which values by the columns that subscriptions are placed by, ``tree`` (-1: by none).
 
-    groups: Groups
-    wanted: Array  # bool (groups, shards)
-    missing: Array  # bool (shards,): can match an event that lacks the attribute
+    An event that is at no place where a shard wants it satisfies none of its subscriptions, but those without a tree.
+    """
+    numbers = np.flatnonzero(conditions.column == tree[conditions.row])
+    number, low, after = conditions.ranges(numbers)
+    start = base[conditions.column[number]]
+    return few(Groups.of(start + low, start + after, shard[conditions.row[number]], shards))
 
 
-def interest_in(conditions: Conditions, column: int, codes: int, shard: Array, shards: int) -> Interest:
-    """The interest of shards in a column of so many codes; ``shard`` is that of each subscription.
+def full_columns(conditions: Conditions, columns: int, shard: Array, shards: int) -> Array:
+    """The columns on which all clauses of some shard have a condition: by these the shard can be spared events."""
+    pairs = np.unique(conditions.clause * columns + conditions.column)
+    owner, column = shard[conditions.clause_row[pairs // columns]].astype(np.int64), pairs % columns
+    place, asking = np.unique(owner * columns + column, return_counts=True)
+    clauses = np.bincount(shard[conditions.clause_row], minlength=shards)
+    return np.unique((place % columns)[asking == clauses[place // columns]])
+
+
+def column_interest(conditions: Conditions, column: int, codes: int, shard: Array, shards: int) -> tuple[Groups, Array]:
+    """Who wants which codes of a column, and who wants events that lack it.
 
     A clause without a condition on the column is for all its values, and for none. Of several conditions of a clause
     on it, which must all hold, any one is enough here: a shard may get too much, never too little.
     """
     numbers = conditions.on(column)
     owner = shard[conditions.clause_row]
-    clauses = np.bincount(owner, minlength=shards)
     asking = np.bincount(owner[np.unique(conditions.clause[numbers])], minlength=shards)
-    free = clauses > asking
-    of_condition = owner[conditions.clause[numbers]]
+    free = np.bincount(owner, minlength=shards) > asking
     missing = free.copy()
-    missing[of_condition[conditions.kind[numbers] == NULL]] = True
-    place, lo, hi = conditions.ranges(numbers)
-    asked = ~free[of_condition[place]]
+    missing[shard[conditions.row[numbers[conditions.kind[numbers] == NULL]]]] = True
+    number, low, after = conditions.ranges(numbers)
+    who = shard[conditions.row[number]]
+    asked = ~free[who]
     everything = np.flatnonzero(free)
-    who = np.concatenate([of_condition[place][asked], everything])
-    first = np.concatenate([lo[asked], np.zeros(len(everything), np.int64)])
-    after = np.concatenate([hi[asked] + 1, np.full(len(everything), codes)])
-    groups = _few(Groups.of(first, after, who, shards))
-    return Interest(groups, _matrix(groups, shards), missing)
+    who = np.concatenate([who[asked], everything])
+    low = np.concatenate([low[asked], np.zeros(len(everything), np.int64)])
+    after = np.concatenate([after[asked], np.full(len(everything), codes)])
+    return few(Groups.of(low, after, who, shards)), missing
 
 
-def _few(groups: Groups) -> Groups:
+def few(groups: Groups) -> Groups:
     """The groups with those made one that the same shards want: where no run begins or ends there is no edge."""
     owner, first, last = groups.runs
     kept = np.unique(np.concatenate([first, last + 1]))
@@ -127,12 +134,22 @@ def _few(groups: Groups) -> Groups:
     return Groups.of_runs(groups.edges[kept], owner, begin, end, groups.owners)
 
 
-def _matrix(groups: Groups, shards: int) -> Array:
-    """Who wants each group."""
-    count = len(groups)
-    steps = np.zeros((count + 1, shards), np.int8)
-    owner, first, last = groups.runs
-    np.add.at(steps, (first, owner), 1)
-    np.add.at(steps, (last + 1, owner), -1)
-    wanted: Array = np.cumsum(steps, axis=0, dtype=np.int8)[:count] > 0
-    return wanted
+@dataclass(frozen=True)
+class Lookup:
+    """A row of bits, one for each shard, for every place: row ``i`` is for places below ``edges[i]``."""
+
+    edges: Array  # int64
+    rows: Array  # uint8 (edges + 1, bytes)
+
+    @classmethod
+    def of(cls, groups: Groups) -> Lookup:
+        steps = np.zeros((len(groups.edges) + 1, groups.owners), np.int8)
+        owner, first, last = groups.runs
+        np.add.at(steps, (first + 1, owner), 1)
+        np.add.at(steps, (last + 2, owner), -1)
+        return cls(groups.edges.astype(np.int64), np.packbits(np.cumsum(steps, axis=0, dtype=np.int8) > 0, axis=1))
+
+    def at(self, places: Array) -> Array:
+        """The rows of places."""
+        found: Array = self.rows[np.searchsorted(self.edges, places, "right")]
+        return found

@@ -6,28 +6,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpumatch.errors import RoutingError
 from gpumatch.predicates import NULL, Array
 from gpumatch.routing.interest import Conditions
 
-_ANYWHERE = -1  # the tree of subscriptions that no attribute's filter can tell apart
-_LEAST = 0.5  # of a shard's fair share: attributes that fewer subscriptions would go by get no shard of their own
+NOWHERE = -1  # the tree of subscriptions that may be true whatever value any attribute has
+_TREES = 4  # attributes for each shard that are chosen with care; the others are few subscriptions' best
+# How much worse than a subscription's best attribute another may be, to be as good: so many times the share of the
+# events, or this share. Where events have few attributes each subscription's best one serves, else common ones do.
+SLACKS = ((1.0, 0.0), (4.0, 0.2))
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The attributes that a subscription may be placed by: all its clauses must have a condition on them."""
+    """The columns that subscriptions may be placed by: all clauses of one must have a condition on them."""
 
-    row: Array
-    column: Array
+    row: Array  # int64
+    column: Array  # int64
     share: Array  # of events that satisfy one of the conditions
-    middle: Array  # of the codes that the conditions span
+    middle: Array  # of the codes that the conditions span, doubled
 
     @classmethod
     def of(cls, conditions: Conditions, rows: int, columns: int) -> Candidates:
         usable = np.flatnonzero(conditions.kind != NULL)
-        clause, column = conditions.clause[usable], conditions.column[usable].astype(np.int64)
-        row = conditions.clause_row[clause].astype(np.int64)
+        clause, column, row = conditions.clause[usable], conditions.column[usable], conditions.row[usable]
         key, at, group = np.unique(row * columns + column, return_index=True, return_inverse=True)
         once = np.unique(clause * columns + column, return_index=True)[1]  # a clause may say two things of a column
         held = np.bincount(group[once], minlength=len(key))
@@ -41,69 +42,49 @@ class Candidates:
         return cls(row[at][kept], column[at][kept], share[kept], (low + high)[kept])
 
 
-def trees(candidates: Candidates, rows: int, columns: int, shards: int) -> tuple[Array, Array, Array]:
-    """The column that each subscription is placed by, its share of the events and the middle of its codes.
+def trees(
+    candidates: Candidates, rows: int, columns: int, shards: int, slack: tuple[float, float]
+) -> tuple[Array, Array]:
+    """For each subscription: the number of the candidate it is placed by (or -1), and the rank of that one's column.
 
-    That is the most selective one, among columns that enough subscriptions go by to fill a shard.
+    An event goes to all shards that have a subscription placed by one of its attributes, so few attributes should
+    serve many subscriptions: columns are taken in the order of how many they serve, as long as they do so well.
     """
-    alive = np.ones(columns, np.bool_)
-    least = _LEAST * rows / shards
-    order = np.lexsort((candidates.share, candidates.row))
-    row, column = candidates.row[order], candidates.column[order]
-    while True:
-        kept = np.flatnonzero(alive[column])
-        first = kept[np.concatenate([[True], row[kept][1:] != row[kept][:-1]])] if len(kept) else kept
-        sizes = np.bincount(column[first], minlength=columns)
-        used = np.flatnonzero(sizes)
-        small = used[sizes[used] < least]
-        over = len(used) + (len(first) < rows) - shards  # a tree has a shard at least, and the rest needs one
-        if len(small) == 0 and over <= 0:
+    chosen, rank = np.full(rows, NOWHERE), np.full(rows, columns)
+    best = np.full(rows, np.inf)
+    np.minimum.at(best, candidates.row, candidates.share)
+    good = candidates.share <= np.maximum(slack[0] * best[candidates.row], slack[1])
+    left = np.flatnonzero(good)
+    for step in range(min(columns, _TREES * shards)):
+        if len(left) == 0:
             break
-        by_size = used[np.argsort(sizes[used], kind="stable")]
-        alive[by_size[: max(over, (len(small) + 1) // 2)]] = False
-    tree, share, middle = np.full(rows, _ANYWHERE), np.ones(rows), np.zeros(rows, np.int64)
-    chosen = order[first]
-    tree[row[first]] = column[first]
-    share[row[first]], middle[row[first]] = candidates.share[chosen], candidates.middle[chosen]
-    return tree, share, middle
-
-
-def allot(sizes: Array, shards: int | None, capacity: int | None) -> Array:
-    """How many shards each tree gets: in proportion to its subscriptions, and so many that none holds too many."""
-    least = np.ones(len(sizes), np.int64) if capacity is None else -(-sizes // capacity)
-    if shards is None:
-        return least
-    if least.sum() > shards:
-        raise RoutingError(
-            f"{int(sizes.sum()):,} subscriptions do not fit into {shards} shards of at most {capacity:,}: these "
-            f"need {int(least.sum())} shards; raise shards or capacity"
-        )
-    given: Array = least.copy()
-    for _ in range(shards - int(least.sum())):
-        given[np.argmax(sizes / given)] += 1
-    return given
+        served = np.bincount(candidates.column[left], 1 - candidates.share[left], minlength=columns)
+        own = left[candidates.column[left] == served.argmax()]
+        chosen[candidates.row[own]], rank[candidates.row[own]] = own, step
+        left = left[chosen[candidates.row[left]] < 0]
+    served = np.bincount(candidates.column[left], minlength=columns)
+    order = left[np.lexsort((-served[candidates.column[left]], candidates.row[left]))]
+    first = order[np.unique(candidates.row[order], return_index=True)[1]]
+    chosen[candidates.row[first]] = first
+    rank[candidates.row[first]] = columns + candidates.column[first]
+    return chosen, rank
 
 
 def place(
-    candidates: Candidates, rows: int, columns: int, shards: int | None, capacity: int | None
+    candidates: Candidates, rows: int, columns: int, shards: int, slack: tuple[float, float]
 ) -> tuple[Array, Array]:
-    """The shard of each subscription, and the column that each shard's subscriptions were placed by (-1: none)."""
-    if rows == 0:
-        return np.zeros(0, np.int32), np.full(shards or 1, _ANYWHERE)
-    wanted = shards if shards is not None else max(1, -(-rows // (capacity or 1)))
-    tree, share, middle = trees(candidates, rows, columns, wanted)
-    names, numbers = np.unique(tree, return_inverse=True)
-    given = allot(np.bincount(numbers, minlength=len(names)), shards, capacity)
+    """The shard of each subscription, all of one size, and the column that it is placed by (-1: none)."""
+    chosen, rank = trees(candidates, rows, columns, shards, slack)
+    placed = chosen >= 0
+    tree, share, middle = np.full(rows, NOWHERE), np.ones(rows), np.zeros(rows, np.int64)
+    tree[placed], share[placed] = candidates.column[chosen[placed]], candidates.share[chosen[placed]]
+    middle[placed] = candidates.middle[chosen[placed]]
+    # Wide conditions would widen every shard that they are spread over: those of like width stay together. What is
+    # narrower than a shard's part of the values is narrow enough.
+    sizes = np.bincount(tree + 1, minlength=columns + 1)[tree + 1]
+    finest = np.ceil(np.log2(sizes * shards / max(rows, 1) + 1))
+    level = np.clip(np.floor(-np.log2(np.maximum(share, 1e-9))), 0, finest)
+    order = np.lexsort((middle, level, np.where(placed, rank, 2 * columns)))
     shard = np.empty(rows, np.int32)
-    column = np.repeat(names, given)
-    start = 0
-    for number, count in enumerate(given.tolist()):
-        own = np.flatnonzero(numbers == number)
-        # Wide conditions would widen every shard that they are spread over: those of like width stay together. What
-        # is narrower than a shard's part of the values is narrow enough.
-        finest = int(count).bit_length()
-        level = np.clip(-np.log2(np.maximum(share[own], 1e-9)), 0, finest).astype(np.int64)
-        order = own[np.lexsort((middle[own], level))]
-        shard[order] = start + np.arange(len(own)) * count // max(len(own), 1)
-        start += count
-    return shard, column
+    shard[order] = np.arange(rows) * shards // max(rows, 1)
+    return shard, tree

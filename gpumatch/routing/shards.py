@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +19,8 @@ from gpumatch.predicates import Array, Attributes
 from gpumatch.results import Matches
 from gpumatch.routing.filters import optimal_filters
 from gpumatch.routing.groups import Groups
-from gpumatch.routing.interest import Conditions, Interest, interest_in
-from gpumatch.routing.placing import Candidates, place
+from gpumatch.routing.interest import Conditions, Lookup, column_interest, full_columns, value_stage
+from gpumatch.routing.placing import NOWHERE, SLACKS, Candidates, place
 from gpumatch.routing.selective import CostModel
 from gpumatch.segments import Source, join_sources
 
@@ -26,36 +28,90 @@ if TYPE_CHECKING:
     from gpumatch.matcher import Matcher
 
 _SAMPLE = 4096  # events that attributes are judged by
+_ENTRIES = 1 << 21  # values of such events, if they are made up
 _EDGES = 4096  # group ranges up to which filters are the best there are
 _AT_ONCE = 8192  # events whose bits are held at a time
 _CHEAP = CostModel(tf=1.0, tc=0.01, arrivals=1.0)
 
 
 @dataclass(frozen=True)
-class AttributeFilter:
-    """Shards by the code of one column: row 0 is for events that lack it, row ``i + 1`` for codes from ``cuts[i]``."""
+class ColumnFilter:
+    """Who may have events by the code of one column, and who those that lack it."""
 
     column: int
-    cuts: Array  # int64, ascending from 0
-    rows: Array  # bool (filters + 1, shards)
-    wanted: int  # filters that let something pass
+    lookup: Lookup
+    missing: Array  # uint8 (bytes,)
 
-    def numbers(self, codes: Array) -> Array:
-        """The row of each code."""
-        return np.searchsorted(self.cuts, codes, "right")
+    def passing(self, events: Coded) -> Array:
+        """The bits of each event."""
+        bits = np.tile(self.missing, (len(events), 1))
+        held = np.flatnonzero(events.column == self.column)
+        bits[events.event[held]] = self.lookup.at(events.code[held])
+        return bits
+
+
+@dataclass(frozen=True)
+class Routes:
+    """What decides where an event goes: it must be wanted for a value by the value stage, and pass all columns."""
+
+    always: Array  # uint8 (bytes,): shards with subscriptions that are placed by no attribute
+    values: Lookup
+    columns: tuple[ColumnFilter, ...]
+    shards: int
+
+    def passing(self, events: Coded) -> Array:
+        """The bits of each event."""
+        bits = self.wanted(events)
+        for one in self.columns:
+            bits &= one.passing(events)
+        return bits
+
+    def wanted(self, events: Coded) -> Array:
+        """The bits of the value stage."""
+        bits = np.tile(self.always, (len(events), 1))
+        found = self.values.at(events.places)
+        some = np.flatnonzero(np.diff(events.ptr))
+        if len(some):
+            bits[some] |= np.bitwise_or.reduceat(found, events.ptr[some], axis=0)
+        return bits
+
+    def unpacked(self, bits: Array) -> Array:
+        """Bits as booleans (events, shards)."""
+        return np.unpackbits(bits, axis=1, count=self.shards).view(np.bool_)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Events in codes, and the places of these."""
+
+    ptr: Array
+    column: Array
+    code: Array
+    places: Array
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    @cached_property
+    def event(self) -> Array:
+        """The event of each entry."""
+        return np.repeat(np.arange(len(self)), np.diff(self.ptr))
 
 
 @dataclass(frozen=True)
 class ShardReport:
     """What a plan does to events."""
 
-    shards: int
     subscriptions: tuple[int, ...]  # of each shard
     events: int
     copies: int  # that all shards together receive
     leaked: int  # of these, those that filters without a limit would have held back
     dropped: int  # events that no shard receives
     busiest: int  # copies that the busiest shard receives
+
+    @property
+    def shards(self) -> int:
+        return len(self.subscriptions)
 
     @property
     def replication(self) -> float:
@@ -76,84 +132,73 @@ class ShardReport:
 class ShardPlan:
     """The shard of each subscription, and the filters that events go through; made by ``plan_shards``."""
 
-    def __init__(self, matcher: Matcher, coded: _Coded, shard: Array, tree: Array, filters: _Filters) -> None:
-        self._matcher, self._coded = matcher, coded
-        self.shard, self._tree, self._filters = shard, tree, filters
-        self.shards = len(tree)
+    def __init__(
+        self, matcher: Matcher, book: _Book, placed: tuple[Array, Array], routes: tuple[Routes, Routes]
+    ) -> None:
+        """``placed``: shard and column of each subscription; ``routes``: bounded as asked for, and without bounds."""
+        self._matcher, self._book = matcher, book
+        self.shard, self._tree = placed
+        self._routes, self._exact = routes
+        self.shards = self._routes.shards
 
     def __repr__(self) -> str:
-        names = ", ".join(self.attributes) or "no attribute"
-        return f"ShardPlan({len(self.shard):,} subscriptions over {self.shards} shards, filtered by {names})"
+        return f"ShardPlan({len(self.shard):,} subscriptions over {self.shards} shards)"
 
     @property
-    def attributes(self) -> list[str]:
-        """The attributes that events are filtered by, the most useful first."""
-        names = self._coded.names()
-        return [names[one.column] for one in self._filters.bounded]
+    def filtered_by(self) -> list[str]:
+        """The attributes that all must let an event pass, the most useful first; beside those of ``placed_by``."""
+        return [self._book.names[one.column] for one in self._routes.columns]
 
-    @property
-    def filters(self) -> dict[str, int]:
-        """How many filters each of these attributes has."""
-        return dict(zip(self.attributes, (one.wanted for one in self._filters.bounded), strict=True))
-
-    def placed_by(self, shard: int) -> str | None:
-        """The attribute by which a shard's subscriptions were chosen; None for those that none tells apart."""
-        column = int(self._tree[shard])
-        return None if column < 0 else self._coded.names()[column]
+    def placed_by(self, shard: int) -> list[str]:
+        """The attributes by which a shard's subscriptions were chosen, those of most of them first."""
+        columns, counts = np.unique(self._tree[self.shard == shard], return_counts=True)
+        ranked = columns[np.argsort(-counts, kind="stable")]
+        return [self._book.names[column] for column in ranked.tolist() if column != NOWHERE]
 
     def to_arrow(self) -> Any:
         """A table of the columns ``id`` and ``shard``."""
-        return pa.table({"id": self._coded.source.ids, "shard": self.shard})
+        return pa.table({"id": self._book.source.ids, "shard": self.shard})
 
     def matchers(self) -> list[Matcher]:
         """A matcher for each shard, with the settings of the one that the plan was made from."""
-        source = self._coded.source
+        source, attributes = self._book.source, self._book.attributes
         keeps = (self.shard == number for number in range(self.shards))
-        return [self._matcher._part(join_sources(self._coded.attributes, [source], [keep])) for keep in keeps]
+        return [self._matcher._part(join_sources(attributes, [source], [keep])) for keep in keeps]
 
     def route(self, events: Any) -> Matches:
         """The shards that each event must be matched in; ids are the shards' numbers.
 
         No match is ever lost: a shard that is left out has no subscription that the event satisfies.
         """
-        batch = EventBatch.of(events, self._matcher.schema).to_host()
-        bits = [self._passing(self._filters.bounded, part) for part in _slices(batch)]
-        counts = [part.sum(axis=1, dtype=np.int64) for part in bits]
-        rows = [np.nonzero(part)[1].astype(np.int32) for part in bits]
+        parts = [self._routes.unpacked(self._routes.passing(part)) for part in self._coded(events)]
+        counts = [part.sum(axis=1, dtype=np.int64) for part in parts]
+        rows = [np.nonzero(part)[1].astype(np.int32) for part in parts]
         none: list[Array] = [np.zeros(0, np.int32)]
-        return Matches(
-            pointers(np.concatenate([*none, *counts])),
-            np.concatenate([*none, *rows]),
-            pa.array(np.arange(self.shards)),
-            "shard",
-        )
+        names = pa.array(np.arange(self.shards))
+        return Matches(pointers(np.concatenate([*none, *counts])), np.concatenate([*none, *rows]), names, "shard")
 
     def report(self, events: Any) -> ShardReport:
         """What the plan does to these events."""
-        batch = EventBatch.of(events, self._matcher.schema).to_host()
         received = np.zeros(self.shards, np.int64)
-        leaked = dropped = 0
-        for part in _slices(batch):
-            passed = self._passing(self._filters.bounded, part)
-            exact = passed & self._passing(self._filters.exact, part)
+        seen = leaked = dropped = 0
+        for part in self._coded(events):
+            passed = self._routes.unpacked(self._routes.passing(part))
+            exact = self._exact.unpacked(self._exact.passing(part))
             received += passed.sum(axis=0)
-            leaked += int(passed.sum() - exact.sum())
+            seen += len(part)
+            leaked += int(np.count_nonzero(passed & ~exact))
             dropped += int(np.count_nonzero(~passed.any(axis=1)))
         sizes = tuple(np.bincount(self.shard, minlength=self.shards).tolist())
-        copies, busiest = int(received.sum()), int(received.max(initial=0))
-        return ShardReport(self.shards, sizes, len(batch), copies, leaked, dropped, busiest)
+        return ShardReport(sizes, seen, int(received.sum()), leaked, dropped, int(received.max(initial=0)))
 
-    def _passing(self, filters: Sequence[AttributeFilter], batch: EventBatch) -> Array:
-        """Which shards each event passes to: those that all filters let it through to."""
-        events = _encode(self._coded, batch)
-        passing = np.tile(self._filters.filled, (len(batch), 1))
-        for one in filters:
-            passing &= one.rows[self._coded.rows_of(one, events)]
-        return passing
+    def _coded(self, events: Any) -> Iterator[Coded]:
+        batch = EventBatch.of(events, self._matcher.schema).to_host()
+        for start in range(0, len(batch), _AT_ONCE):
+            yield self._book.encode(batch.slice(start, min(start + _AT_ONCE, len(batch))))
 
 
 @dataclass(frozen=True)
-class _Coded:
+class _Book:
     """The subscriptions in codes."""
 
     source: Source
@@ -161,31 +206,32 @@ class _Coded:
     book: Codebook
     table: Table
 
+    @cached_property
+    def base(self) -> Array:
+        """The place of each column's first code; one place is left between columns, so that no range reaches over."""
+        return pointers(self.book.counts() + 1)
+
+    @cached_property
     def names(self) -> list[str]:
         """Of all columns; behind the attributes come those that tell whether a list is there."""
-        lists = [name for name, type in zip(*self._schema(), strict=True) if type.multi]
-        return [*self.attributes.schema.names, *lists]
+        schema = self.attributes.schema
+        lists = [name for name, type in zip(schema.names, schema.types, strict=True) if type.multi]
+        return [*schema.names, *lists]
 
-    def _schema(self) -> tuple[Sequence[str], Sequence[Any]]:
-        return self.attributes.schema.names, self.attributes.schema.types
+    def encode(self, batch: EventBatch) -> Coded:
+        everything = np.ones(len(self.attributes), np.bool_)
+        ptr, column, code = EventEncoder(self.book, self.attributes, everything, batch).encode(0, len(batch)).arrays()
+        return Coded(ptr, column, code, self.base[column] + code)
 
-    def rows_of(self, one: AttributeFilter, events: tuple[Array, Array, Array]) -> Array:
-        """The filter's row for each event."""
-        ptr, column, code = events
-        held = np.flatnonzero(column == one.column)
-        event = np.searchsorted(ptr, held, "right") - 1
-        numbers = np.zeros(len(ptr) - 1, np.int64)
-        numbers[event] = one.numbers(code[held])
-        return numbers
-
-
-@dataclass(frozen=True)
-class _Filters:
-    """Of the attributes that pay, with as many filters as were asked for and as many as there can be."""
-
-    filled: Array  # bool (shards,): has a subscription that can be true
-    bounded: tuple[AttributeFilter, ...]
-    exact: tuple[AttributeFilter, ...]
+    def sample(self, batches: Sequence[EventBatch]) -> Coded:
+        """The batch in codes. Without any: made-up events with all attributes, each code as likely as any other."""
+        if batches:
+            return self.encode(batches[0])
+        counts = self.book.counts()
+        events = max(1, min(_SAMPLE, _ENTRIES // len(counts)))
+        code = np.random.default_rng(0).integers(0, counts, (events, len(counts))).ravel()
+        column = np.tile(np.arange(len(counts)), events)
+        return Coded(np.arange(events + 1) * len(counts), column, code, self.base[column] + code)
 
 
 def plan_shards(
@@ -196,7 +242,7 @@ def plan_shards(
     filters: int | None = None,
     cost: CostModel = _CHEAP,
 ) -> ShardPlan:
-    """Split a matcher's subscriptions over shards, and make the filters that tell which events go to which.
+    """Split a matcher's subscriptions over shards of one size, and make the filters that tell which events go where.
 
     ``shards``: how many; or ``capacity``: subscriptions that a shard may hold, which then tells how many shards there
     are; or both. ``events``: a sample that tells which values are frequent; without it every value between two
@@ -205,15 +251,21 @@ def plan_shards(
     (``tc``); an attribute is tested only if that pays.
     """
     _check(shards, capacity, filters)
-    source = matcher._source()
-    book, table = encode_block(source.block, matcher._attributes)
-    coded = _Coded(source, matcher._attributes, book, table)
-    sample = [] if events is None else [EventBatch.of(events, matcher.schema).to_host()]
-    sample = [batch.slice(0, min(len(batch), _SAMPLE)) for batch in sample if len(batch)]
-    conditions = Conditions.of(table, likelihoods(matcher._attributes, book, table, sample))
-    candidates = Candidates.of(conditions, len(source), len(matcher._attributes))
-    shard, tree = place(candidates, len(source), len(matcher._attributes), shards, capacity)
-    return ShardPlan(matcher, coded, shard, tree, _choose(coded, conditions, sample, shard, len(tree), filters, cost))
+    source, attributes = matcher._source(), matcher._attributes
+    count = _count(len(source), shards, capacity)
+    book = _Book(source, attributes, *encode_block(source.block, attributes))
+    known, judged = _halves(EventBatch.of([] if events is None else events, matcher.schema).to_host())
+    conditions = Conditions.of(book.table, likelihoods(attributes, book.book, book.table, known))
+    candidates = Candidates.of(conditions, len(source), len(attributes))
+    sample = book.sample(judged)
+    planners = [
+        _Planner(book, conditions, *place(candidates, len(source), len(attributes), count, slack), count, sample)
+        for slack in SLACKS
+    ]
+    best = min(planners, key=_Planner.copies)
+    exact = best.routes(None, cost)
+    bounded = exact if filters is None else best.routes(filters, cost)
+    return ShardPlan(matcher, book, (best.shard, best.tree), (bounded, exact))
 
 
 def _check(shards: int | None, capacity: int | None, filters: int | None) -> None:
@@ -224,100 +276,120 @@ def _check(shards: int | None, capacity: int | None, filters: int | None) -> Non
             raise RoutingError(f"{name} is a whole number from 1 on, found {value!r}")
 
 
-def _choose(
-    coded: _Coded,
-    conditions: Conditions,
-    sample: Sequence[EventBatch],
-    shard: Array,
-    shards: int,
-    limit: int | None,
-    cost: CostModel,
-) -> _Filters:
-    """Filters of those attributes that save more copies than testing them costs, found one after another."""
-    events = _encoded(coded, sample)
-    exact: dict[int, AttributeFilter] = {}
-    bounded: dict[int, AttributeFilter] = {}
-    for column in conditions.columns.tolist():
-        codes = int(coded.book.counts()[column])
-        interest = interest_in(conditions, column, codes, shard, shards)
-        if interest.wanted.all() and interest.missing.all():
-            continue  # everybody wants everything
-        exact[column] = _exact(column, interest, codes)
-        weights = np.bincount(events[2][events[1] == column], minlength=codes).astype(np.float64)
-        bounded[column] = exact[column] if limit is None else _bounded(column, interest, codes, weights, limit)
-    filled = np.bincount(shard[conditions.clause_row], minlength=shards) > 0
-    passing = np.tile(filled, (len(events[0]) - 1, 1))
-    chosen: list[int] = []
-    left = {column: one.rows[coded.rows_of(one, events)] for column, one in bounded.items()}
-    while left:
-        column, best = min(((at, passing & rows) for at, rows in left.items()), key=lambda pair: pair[1].sum())
-        saved = (int(passing.sum()) - int(best.sum())) / max(len(passing), 1)
-        if cost.time(saved, 0) <= cost.time(0, 1):
-            break
-        chosen.append(column)
-        passing = best
-        del left[column]
-    return _Filters(filled, tuple(bounded[at] for at in chosen), tuple(exact[at] for at in chosen))
+def _halves(batch: EventBatch) -> tuple[list[EventBatch], list[EventBatch]]:
+    """Events to place subscriptions by, and others to judge the places by: the same ones would flatter them."""
+    length = min(len(batch), 2 * _SAMPLE)
+    if length < 2:
+        return ([batch], [batch]) if length else ([], [])
+    return [batch.slice(0, length // 2)], [batch.slice(length // 2, length)]
 
 
-def _encoded(coded: _Coded, sample: Sequence[EventBatch]) -> tuple[Array, Array, Array]:
-    """The sample in codes. Without any: made-up events that have all attributes, every code as likely as any other."""
-    if sample:
-        return _encode(coded, sample[0])
-    counts = coded.book.counts()
-    codes = np.random.default_rng(0).integers(0, counts, (_SAMPLE, len(counts)))
-    ptr = np.arange(_SAMPLE + 1) * len(counts)
-    return ptr, np.tile(np.arange(len(counts)), _SAMPLE), codes.ravel()
+def _count(rows: int, shards: int | None, capacity: int | None) -> int:
+    """How many shards there are."""
+    least = 1 if capacity is None else max(1, -(-rows // capacity))
+    if shards is None:
+        return least
+    if shards < least:
+        raise RoutingError(
+            f"{rows:,} subscriptions do not fit into {shards} shards of at most {capacity:,}: these need {least}; "
+            "raise shards or capacity"
+        )
+    return shards
 
 
-def _encode(coded: _Coded, batch: EventBatch) -> tuple[Array, Array, Array]:
-    everything = np.ones(len(coded.attributes), np.bool_)
-    return EventEncoder(coded.book, coded.attributes, everything, batch).encode(0, len(batch)).arrays()
+@dataclass(frozen=True)
+class _Planner:
+    """Makes routes, given where subscriptions are."""
+
+    book: _Book
+    conditions: Conditions
+    shard: Array
+    tree: Array
+    shards: int
+    sample: Coded
+
+    def copies(self) -> int:
+        """Of the sample, as the value stage alone would have them."""
+        return _copies(self._value_stage(None).wanted(self.sample))
+
+    def routes(self, limit: int | None, cost: CostModel) -> Routes:
+        """Of at most so many filters for each attribute."""
+        routes = self._value_stage(limit)
+        return replace(routes, columns=tuple(self._columns(routes, limit, cost)))
+
+    def _value_stage(self, limit: int | None) -> Routes:
+        always = np.zeros(self.shards, np.bool_)
+        living = np.unique(self.conditions.clause_row)
+        always[self.shard[living[self.tree[living] == NOWHERE]]] = True
+        groups = value_stage(self.conditions, self.tree, self.book.base, self.shard, self.shards)
+        if limit is not None:
+            groups = self._bounded_by_column(groups, limit)
+        return Routes(np.packbits(always), Lookup.of(groups), (), self.shards)
+
+    def _columns(self, routes: Routes, limit: int | None, cost: CostModel) -> Iterator[ColumnFilter]:
+        """Those that save more copies than testing them costs, found one after another."""
+        passing = routes.wanted(self.sample)
+        left = {one.column: (one, one.passing(self.sample)) for one in self._candidates(limit)}
+        copies = _copies(passing)
+        while left:
+            column = min(left, key=lambda at: _copies(passing & left[at][1]))
+            after = _copies(passing & left[column][1])
+            if cost.time((copies - after) / max(len(self.sample), 1), 0) <= cost.time(0, 1):
+                return
+            one, bits = left.pop(column)
+            passing, copies = passing & bits, after
+            yield one
+
+    def _candidates(self, limit: int | None) -> Iterator[ColumnFilter]:
+        for column in full_columns(self.conditions, len(self.book.attributes), self.shard, self.shards).tolist():
+            codes = int(self.book.book.counts()[column])
+            groups, missing = column_interest(self.conditions, column, codes, self.shard, self.shards)
+            if limit is not None:
+                mine = self.sample.column == column
+                groups = _bounded(groups, _below(self.sample.code[mine], codes), limit)
+            yield ColumnFilter(column, Lookup.of(groups), np.packbits(missing))
+
+    def _bounded_by_column(self, groups: Groups, limit: int) -> Groups:
+        """The value stage with at most so many filters for each attribute."""
+        below = _below(self.sample.places, int(self.book.base[-1]))
+        column = np.searchsorted(self.book.base, groups.edges, "right") - 1
+        starts = np.flatnonzero(np.diff(column, prepend=-1)).tolist()
+        parts = [
+            _as_ranges(_bounded(groups.part(first, after - 2), below, limit))
+            for first, after in pairwise([*starts, len(column)])
+        ]
+        low, high, owner = (np.concatenate(ends) for ends in zip(*parts, strict=True)) if parts else _as_ranges(groups)
+        return Groups.of(low, high, owner, self.shards)
 
 
-def _exact(column: int, interest: Interest, codes: int) -> AttributeFilter:
-    """A filter for each group range, and those between and around them that nobody wants."""
-    edges = interest.groups.edges.astype(np.int64)
-    cuts, rows = [edges], [interest.wanted]
-    nobody = np.zeros((1, len(interest.missing)), np.bool_)
-    if len(edges) == 0 or edges[0] > 0:
-        cuts.insert(0, np.zeros(1, np.int64))
-        rows.insert(0, nobody)
-    if len(edges):
-        rows.append(nobody)  # from the last edge on
-    wanted = int(np.count_nonzero(interest.wanted.any(axis=1)))
-    return AttributeFilter(column, np.concatenate(cuts), np.concatenate([interest.missing[None], *rows]), wanted)
+def _copies(bits: Array) -> int:
+    return int(np.bitwise_count(bits).sum())
 
 
-def _bounded(column: int, interest: Interest, codes: int, weights: Array, limit: int) -> AttributeFilter:
-    """The filters that leak least, if there may be but so many."""
-    groups = _coarse(interest.groups, len(interest.missing))
-    edges = groups.edges.astype(np.int64)
-    below = np.concatenate([[0.0], np.cumsum(weights)])
-    found = optimal_filters(groups, np.diff(below[edges]), limit)
-    shards = len(interest.missing)
-    starts, rows = [0], [interest.missing, np.zeros(shards, np.bool_)]
-    for number in range(len(found.low)):
-        row = np.zeros(shards, np.bool_)
-        row[found.node[found.ptr[number] : found.ptr[number + 1]]] = True
-        starts += [int(found.low[number]), int(found.high[number])]
-        rows += [row, np.zeros(shards, np.bool_)]
-    cuts, last = np.unique(np.array(starts)[::-1], return_index=True)  # of equal ones the last row counts
-    kept = len(starts) - 1 - last
-    return AttributeFilter(column, cuts, np.stack([rows[0], *(rows[1 + at] for at in kept.tolist())]), len(found.low))
+def _below(places: Array, count: int) -> Array:
+    """How much lies below each of so many places, and below their end."""
+    return pointers(np.bincount(places, minlength=count))
 
 
-def _coarse(groups: Groups, shards: int) -> Groups:
+def _bounded(groups: Groups, below: Array, limit: int) -> Groups:
+    """Groups as the filters that leak least have them, if there may be but so many; ``below`` tells the traffic."""
+    groups = _coarse(groups)
+    found = optimal_filters(groups, np.diff(below[groups.edges]), limit)
+    lengths = np.diff(found.ptr)
+    return Groups.of(np.repeat(found.low, lengths), np.repeat(found.high, lengths), found.node, groups.owners)
+
+
+def _as_ranges(groups: Groups) -> tuple[Array, Array, Array]:
+    owner, first, last = groups.runs
+    return groups.edges[first], groups.edges[last + 1], owner
+
+
+def _coarse(groups: Groups) -> Groups:
     """The groups, or so few that the best filters are found in little time; ranges are widened to edges that stay."""
     count = len(groups)
     if count <= _EDGES:
         return groups
     edges = groups.edges[np.unique(np.linspace(0, count, _EDGES + 1).astype(np.int64))]
-    owner, first, last = groups.runs
-    low = edges[np.searchsorted(edges, groups.edges[first], "right") - 1]
-    high = edges[np.searchsorted(edges, groups.edges[last + 1], "left")]
-    return Groups.of(low, high, owner, shards)
-
-
-def _slices(batch: EventBatch) -> list[EventBatch]:
-    return [batch.slice(start, min(start + _AT_ONCE, len(batch))) for start in range(0, len(batch), _AT_ONCE)]
+    low, high, owner = _as_ranges(groups)
+    low = edges[np.searchsorted(edges, low, "right") - 1]
+    return Groups.of(low, edges[np.searchsorted(edges, high, "left")], owner, groups.owners)
