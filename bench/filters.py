@@ -22,7 +22,7 @@ from rich.table import Table
 from gpumatch.routing.filters import blocks_of, equal_count_filters, equal_width_filters, leak, optimal_filters
 from gpumatch.routing.groups import Groups
 from gpumatch.routing.histogram import Histogram
-from gpumatch.routing.partition import partition
+from gpumatch.routing.partitioning import partition
 
 BAR = 10.0  # seconds for 10,000 points and 64 filters
 POINTS, FILTERS = (1_000, 3_000, 10_000), (16, 64)

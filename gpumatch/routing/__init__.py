@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpumatch.routing.filters import Filters, equal_count_filters, equal_width_filters, leak, optimal_filters
     from gpumatch.routing.groups import Groups, aggregate
     from gpumatch.routing.histogram import Histogram
-    from gpumatch.routing.partition import Partition, partition
+    from gpumatch.routing.partitioning import Partition, partition
     from gpumatch.routing.selective import CostModel, select_subscriptions
     from gpumatch.routing.shards import ShardPlan, ShardReport, plan_shards
     from gpumatch.routing.stages import Stages, multi_stage
@@ -20,7 +20,7 @@ _HOMES = {
     "filters": ("Filters", "equal_count_filters", "equal_width_filters", "leak", "optimal_filters"),
     "groups": ("Groups", "aggregate"),
     "histogram": ("Histogram",),
-    "partition": ("Partition", "partition"),
+    "partitioning": ("Partition", "partition"),
     "selective": ("CostModel", "select_subscriptions"),
     "shards": ("ShardPlan", "ShardReport", "plan_shards"),
     "stages": ("Stages", "multi_stage"),

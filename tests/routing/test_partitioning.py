@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
 from gpumatch.routing.groups import Groups
-from gpumatch.routing.partition import Partition, partition
+from gpumatch.routing.partitioning import Partition, partition
 
 inf, nan = float("inf"), float("nan")
 Row = tuple[int, int, int]  # low, high, load
