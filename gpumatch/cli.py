@@ -1,4 +1,4 @@
-"""The command line: ``gpumatch demo | build | match | explain | info | bench | doctor | kernels | roofline``.
+"""The command line: ``gpumatch demo | build | match | explain | info | bench | doctor | kernels | roofline | …``.
 
 Each command imports what it needs when it runs, so that ``gpumatch --help`` answers at once.
 """
@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_doctor(commands.add_parser("doctor", help="show what this machine offers, and what to install"))
     _add_kernels(commands.add_parser("kernels", help="compile the CUDA kernels and show what they take of a GPU"))
     _add_roofline(commands.add_parser("roofline", help="tell how many events per second a GPU cannot exceed"))
+    _add_route_sim(commands.add_parser("route-sim", help="send events through an overlay of brokers, simulated"))
     return parser
 
 
@@ -190,6 +191,13 @@ def _add_roofline(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--save", type=_new_file, metavar="FILE.json", help="also write all figures as JSON")
     parser.set_defaults(run=_roofline)
+
+
+def _add_route_sim(parser: argparse.ArgumentParser) -> None:
+    from gpumatch.route_sim import add_arguments
+
+    add_arguments(parser, _positive, _new_file)
+    parser.set_defaults(run=_route_sim)
 
 
 def _demo(args: argparse.Namespace) -> None:
@@ -384,6 +392,19 @@ def _roofline(args: argparse.Namespace) -> None:
     _console().print("\n".join(roofline.ASSUMPTIONS))
     if args.save is not None:
         args.save.write_text(json.dumps(roofline.to_json(done, gpus), indent=1) + "\n")
+
+
+def _route_sim(args: argparse.Namespace) -> None:
+    from gpumatch import route_sim
+
+    with _progress() as bar:
+        report = route_sim.run(args, bar)
+    if report.title:
+        print(report.title)
+    for header, rows in report.tables:
+        _print_table(header, rows)
+    for line in report.lines:
+        print(line)
 
 
 def _positive(text: str) -> int:

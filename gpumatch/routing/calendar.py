@@ -43,8 +43,8 @@ class Batch:
 
     def take(self, rows: Array) -> Batch:
         starts = np.cumsum(self.size) - self.size
-        *heads, entries = self.columns()
-        return Batch(*(column[rows] for column in heads), entries[ragged(starts[rows], self.size[rows])])
+        entries = self.entries[ragged(starts[rows], self.size[rows])]
+        return Batch(*(column[rows] for column in self.columns()[:-1]), entries=entries)
 
 
 class Calendar:

@@ -120,10 +120,9 @@ class ClusterRoutes:
 
     def hop(self, broker: Array, cluster: Array, destination: Array) -> Array:
         """The neighbour to send to inside the cluster, -1 where there is no path."""
-        place = self.place
-        return self.hops[
-            self.start[cluster] + place[cluster, broker] * self.size[cluster] + place[cluster, destination]
-        ]
+        row = self.start[cluster] + self.place[cluster, broker] * self.size[cluster]
+        hops: Array = self.hops[row + self.place[cluster, destination]]
+        return hops
 
     def lists(self, cell: Array, row: Array, interested: Array) -> tuple[Array, Array]:
         """Whom to send to in each of these cells: (row, broker), ascending.
@@ -147,4 +146,5 @@ def ragged(starts: Array, counts: Array) -> Array:
     """The indices ``starts[i] … starts[i] + counts[i] - 1`` of one stretch after the other."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - counts), counts)
+    indices: Array = np.arange(total) + np.repeat(starts - (ends - counts), counts)
+    return indices

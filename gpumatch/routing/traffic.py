@@ -74,7 +74,7 @@ class Workload:
         if not 0 <= interested <= 1:
             raise RoutingError(f"the interested share of the brokers is from 0 to 1, found {interested}")
         rng = np.random.default_rng(seed)
-        times = np.cumsum(rng.exponential(SECOND / rate, events)).astype(np.int64)
+        times = np.minimum(np.cumsum(rng.exponential(SECOND / rate, events)), LATEST).astype(np.int64)
         sources = rng.integers(brokers, size=events)
         chosen = round(interested * brokers)
         destinations = random_brokers(rng, events, brokers, chosen)

@@ -1,0 +1,70 @@
+"""Pictures of overlays: lines over one axis each, side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpumatch.errors import GpumatchError
+from gpumatch.routing.experiments import Curves
+from gpumatch.routing.simulated import Simulated
+
+_POINTS = 101  # of a line of latencies
+
+
+def check_picture(path: str | os.PathLike[str]) -> Any:
+    """An empty figure, if there is matplotlib and it knows the kind of picture: asked before the work."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise GpumatchError("matplotlib, which draws pictures, is not installed: pip install matplotlib") from None
+    figure = Figure(dpi=100, layout="constrained")
+    formats = sorted(figure.canvas.get_supported_filetypes())
+    if Path(path).suffix[1:].lower() not in formats:
+        raise GpumatchError(f"the name of a picture ends in one of .{', .'.join(formats)}; found {os.fspath(path)!r}")
+    return figure
+
+
+def draw_curves(curves: Sequence[Curves], path: str | os.PathLike[str], columns: int = 2) -> None:
+    """Write a picture with one part for each; the suffix tells the format."""
+    figure = check_picture(path)
+    rows = -(-len(curves) // columns)
+    figure.set_size_inches(5 * columns, 3.4 * rows)
+    parts = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, drawn in zip(parts, curves, strict=False):
+        for name, values in drawn.lines.items():
+            axes.plot(drawn.x, values, label=name, marker="o" if len(drawn.x) < 30 else None, markersize=3)
+        if drawn.log:
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_title(drawn.title, fontsize=9)
+        axes.set_xlabel(drawn.x_name, fontsize=8)
+        axes.set_ylabel(drawn.y_name, fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7)
+    for axes in parts[len(curves) :]:
+        axes.remove()
+    figure.savefig(path)
+
+
+def curves_of(results: Sequence[Simulated]) -> list[Curves]:
+    """Of simulations with each protocol: how latencies and lengths of lists are distributed."""
+    percent = np.linspace(0, 100, _POINTS)
+    latency = Curves("latency of deliveries", "% of deliveries", "milliseconds, at most", percent.tolist())
+    longest = max((len(result.counts.sizes) for result in results), default=0)
+    lists = Curves("destination lists", "destinations, at most", "share of messages", list(range(1, longest)))
+    for result in results:
+        if len(result.event):
+            latency.lines[result.protocol] = (np.percentile(result.latency, percent) / 1e6).tolist()
+        sizes = np.zeros(longest)
+        sizes[: len(result.counts.sizes)] = result.counts.sizes
+        if sizes.any():
+            lists.lines[result.protocol] = (np.cumsum(sizes)[1:] / sizes.sum()).tolist()
+    return [part for part in (latency, lists) if part.lines]

@@ -1,0 +1,127 @@
+"""``gpumatch route-sim`` as users run it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpumatch import cli, route_sim
+from gpumatch.routing import experiments
+
+SMALL = ["route-sim", "--brokers", "20", "--degree", "3", "--events", "20", "--cluster-size", "5"]
+
+
+def test_all_protocols(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, picture = tmp_path / "a.json", tmp_path / "a.png"
+    assert cli.main([*SMALL, "--seeds", "2", "--json", str(out), "--plot", str(picture)]) == 0
+    text = capsys.readouterr().out
+    for part in ("20 brokers, random, degree 3", "d-dbr", "merc", "fbr", "latency", "delivered", "transit-stub"):
+        assert part in text
+    told = json.loads(out.read_text())
+    assert told["asked"]["brokers"] == 20
+    assert [len(told["found"][protocol]) for protocol in ("d-dbr", "merc", "fbr")] == [2, 2, 2]
+    assert told["found"]["fbr"][0]["mean_list"] is None
+    assert told["found"]["d-dbr"][0]["delivered"] == 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("graph", ["random", "waxman", "transit-stub"])
+def test_graphs_and_failures(graph: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a.json"
+    losses = ["--links-lost", "0.5", "--fail-at", "0", "--detection", "0", "--json", str(out)]
+    assert cli.main([*SMALL, "--graph", graph, *losses]) == 0
+    capsys.readouterr()
+    found = json.loads(out.read_text())["found"]
+    assert 0 < found["fbr"][0]["delivered"] < found["d-dbr"][0]["delivered"] <= 1
+    assert found["fbr"][0]["lost"] > 0
+
+
+def test_same_seed_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for seed in ("5", "5", "6"):
+        assert cli.main([*SMALL, "--protocol", "d-dbr", "--brokers-lost", "0.2", "--seed", seed]) == 0
+        answers.append(capsys.readouterr().out.replace(f"seed {seed}", ""))
+    assert answers[0] == answers[1] != answers[2]
+    assert "merc" not in answers[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--degree", "0.5"], "no connected graph"),
+        (["--degree", "30"], "no connected graph"),
+        (["--interested", "2"], "from 0 to 1"),
+        (["--rate", "0"], "above 0"),
+        (["--rate", "nan"], "above 0"),
+        (["--rate", "1e-9"], "nanoseconds"),
+        (["--links-lost", "1.5"], "links: expected a share"),
+        (["--brokers-lost", "-1"], "brokers: expected a share"),
+        (["--fail-at", "3"], "--fail-at"),
+        (["--detection", "-5"], "--detection"),
+        (["--seed", "-1"], "--seed"),
+        (["--cluster-size", "99"], "expected 1 to 20 brokers in a cluster"),
+        (["--brokers", "99999"], "at most 5,000"),
+    ],
+)
+def test_impossible_values(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*SMALL, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_picture_of_no_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*SMALL, "--plot", str(tmp_path / "a.doc")]) == 2
+    assert "ends in one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["scipy", "networkx"])
+def test_the_extra_is_named(missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object) -> None:
+        raise ModuleNotFoundError(f"No module named '{missing}'", name=f"{missing}.sparse")
+
+    monkeypatch.setattr(route_sim, "_simulate", fail)
+    assert cli.main(SMALL) == 2
+    assert "pip install 'gpumatch[routing]'" in capsys.readouterr().err
+
+
+def test_other_missing_modules_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'other'", name="other")
+
+    monkeypatch.setattr(route_sim, "_simulate", fail)
+    with pytest.raises(ModuleNotFoundError, match="other"):
+        cli.main(SMALL)
+
+
+def test_thesis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole command on canned figures: what it computes is tested with the experiments."""
+    values = {figure.key: figure.paper * 1.1 for figure in experiments.FIGURES} | {experiments.BESIDE[0]: 2.75}
+    curve = experiments.Curves("a", "x", "y", [1.0, 2.0], {"D-DBR": [1.0, 2.0]})
+    monkeypatch.setattr(experiments, "run_seed", lambda seed: values)
+    monkeypatch.setattr(experiments, "run_waxman", lambda seed: {"d-dbr-700": 3.9})
+    monkeypatch.setattr(experiments, "list_curves", lambda seed: [curve, curve])
+    monkeypatch.setattr(experiments, "failure_curves", lambda seeds: [curve, curve])
+    monkeypatch.setattr(experiments, "latency_curves", lambda seed, done: curve)
+    out, picture = tmp_path / "a.json", tmp_path / "a.svg"
+    assert cli.main(["route-sim", "--thesis", "--seeds", "3", "--json", str(out), "--plot", str(picture)]) == 0
+    text = capsys.readouterr().out
+    for part in ("+10.0%", "holds", "MaxDegree is not printed", "2.75", "3.90"):
+        assert part in text
+    told = json.loads(out.read_text())
+    assert told["seeds"] == [0, 1, 2]
+    assert len(told["table"]) == len(experiments.FIGURES)
+    assert len(told["curves"]) == 5
+    assert "<svg" in picture.read_text()
+
+
+def test_help_is_quick() -> None:
+    """Building the parser loads nothing of overlays."""
+    import subprocess
+
+    code = "import sys, gpumatch.cli; gpumatch.cli._parser(); print('scipy' in sys.modules, 'networkx' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "False"]
