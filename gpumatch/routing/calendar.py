@@ -44,7 +44,7 @@ class Batch:
     def take(self, rows: Array) -> Batch:
         starts = np.cumsum(self.size) - self.size
         entries = self.entries[ragged(starts[rows], self.size[rows])]
-        return Batch(*(column[rows] for column in self.columns()[:-1]), entries=entries)
+        return Batch(*(*(column[rows] for column in self.columns()[:-1]), entries))
 
 
 class Calendar:

@@ -25,10 +25,11 @@ class Sources:
         self.workload = workload
         self._brokers, self._keep_lists = brokers, keep_lists
         self._event = np.repeat(np.arange(len(workload)), np.diff(workload.offsets))  # of each pair
-        self._keys = self._event * brokers + workload.destinations
-        self.reached = np.full(len(self._keys), NOT_YET)  # by pair: when it was delivered
-        self.hops = np.zeros(len(self._keys), np.int64)
-        self._parked = np.zeros(len(self._keys), bool)  # pairs without a path, or with a source that is down
+        pairs = len(self._event)
+        self._keys = np.append(self._event * brokers + workload.destinations, LATEST)  # and one behind all
+        self.reached = np.full(pairs, NOT_YET)  # by pair: when it was delivered
+        self.hops = np.zeros(pairs, np.int64)
+        self._parked = np.zeros(pairs, bool)  # pairs without a path, or with a source that is down
         self._published = 0
         self._offers: dict[int, list[Array]] = {}  # time -> events to look at again
         self._times: list[int] = []  # a heap of these times
@@ -47,8 +48,7 @@ class Sources:
         """The pair of each event and broker, -1 where the broker is not interested."""
         key = event * self._brokers + broker
         at = np.searchsorted(self._keys, key)
-        there = np.append(self._keys, -1)[at] == key
-        return np.where(there, at, -1)
+        return np.where(self._keys[at] == key, at, -1)
 
     def deliver(self, pair: Array, time: Array, hops: Array) -> None:
         self.reached[pair], self.hops[pair] = time, hops

@@ -1,8 +1,9 @@
 """Events over an overlay of brokers that take their time: an exact simulation, many messages at a time.
 
 A message takes ``latency`` from broker to broker. So all that arrives within one latency can be handled together: what
-comes of it arrives later. Each broker is a queue served in the order of arrival (ties: by event, then by sender). Times
-are whole nanoseconds and every answer is what a loop over single messages would give.
+comes of it arrives later. (With FBR, which matches at every hop, all that arrives within a latency and a match.) Each
+broker is a queue served in the order of arrival; ties are by event, then by sender. Times are whole nanoseconds and
+every answer is what a loop over single messages would give.
 
 The model: a source keeps an event until all interested brokers have it, and knows at once which have (acknowledgements
 take no time). If a failure costs a message of the event, the source sends it again to the brokers that do not have it,
@@ -101,7 +102,10 @@ class _Run:
         self.sources = Sources(workload, n, keep_lists=clusters is not None)
         self.free = np.zeros(n, np.int64)  # when each broker is done with all that it has
         self.counts = Counts.of(n)
-        self.calendar = Calendar(costs.latency)
+        self.width = costs.latency  # of a window
+        if protocol == "fbr":
+            self.width += costs.receive + costs.match + costs.subscription * costs.subscriptions * n + costs.send
+        self.calendar = Calendar(self.width)
         self.edge = np.full(n, -1)  # the place of each edge broker among them
         if clusters is not None:
             self.edge[clusters.edge_brokers] = np.arange(len(clusters.edge_brokers))
@@ -119,16 +123,17 @@ class _Run:
             self.routes = ClusterRoutes(topology, self.clusters.members)
 
     def run(self, progress: Callable[[int], None] | None) -> Simulated:
-        width, barriers = self.costs.latency, self.outages.barriers
+        width, barriers = self.width, self.outages.barriers
         window = self._next(0)
         while window is not None:
             lo, hi = window * width, (window + 1) * width
             inner = barriers[(barriers > lo) & (barriers < hi)].tolist()
             batch = self.calendar.pop(window)
-            for start, end in pairwise((lo, *inner, hi)):
+            for start, end in pairwise((lo, *inner)):
                 now = batch.arrive < end
                 self._window(start, end, batch.take(np.flatnonzero(now)))
                 batch = batch.take(np.flatnonzero(~now))
+            self._window(inner[-1] if inner else lo, hi, batch)
             if progress is not None:
                 progress(int(np.count_nonzero(self.sources.reached != NOT_YET)))
             window = self._next(hi)
@@ -137,7 +142,7 @@ class _Run:
     def _next(self, time: int) -> int | None:
         """The first window from a time on in which anything happens."""
         later = self.outages.barriers[np.searchsorted(self.outages.barriers, time) :][:1]
-        times = [at // self.costs.latency for at in (*later.tolist(), self.sources.next()) if at is not None]
+        times = [at // self.width for at in (*later.tolist(), self.sources.next()) if at is not None]
         first = self.calendar.next()
         return min(times if first is None else (*times, first), default=None)
 
