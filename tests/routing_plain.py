@@ -330,15 +330,15 @@ def open_cluster(clusters: Clusters, cluster: int, at: int, wanted: frozenset[in
     found = set(cell & wanted)
     for door in cell & set(clusters.edge_brokers.tolist()):
         behind: set[int] = set()
-        seen = {cell}
-        todo = [cell_of(clusters, c, door) for c in clusters.clusters_of(door).tolist()]
-        while todo:
-            other = todo.pop()
-            if other in seen:
-                continue
-            seen.add(other)
-            behind |= other
-            todo += [cell_of(clusters, c, b) for b in other for c in clusters.clusters_of(b).tolist()]
+        seen = {(cluster, cell)}  # two clusters may have the same brokers left
+        todo = [door]
+        for broker in todo:  # grows
+            for number in clusters.clusters_of(broker).tolist():
+                other = cell_of(clusters, number, broker)
+                if (number, other) not in seen:
+                    seen.add((number, other))
+                    behind |= other
+                    todo += other
         if (behind - cell) & wanted:
             found.add(door)
     return found

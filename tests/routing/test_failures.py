@@ -24,7 +24,7 @@ def one_event(destinations: list[int], time: int = 0) -> Workload:
     return Workload(np.array([time]), np.array([0]), np.array([0, len(destinations)]), np.array(destinations))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), 199])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_agrees_with_one_message_at_a_time(seed: int, protocol: str) -> None:
     assert_agrees(random_case(seed, protocol, failing=True))
