@@ -11,17 +11,18 @@ CUDA = gpu13
 
 # numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select none of them.
 SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS) || [ $$? -eq 5 ]
+ROUTING = $(BIN)/python -m pytest tests/routing $(ARGS) || [ $$? -eq 5 ]
 
 .PHONY: demo test test-sim test-gpu lint bench clean
 
 demo: .venv/.run
 	$(BIN)/gpumatch demo $(ARGS)
 
-# Both lanes at once, each on a core of its own; the simulator's output follows.
+# Two lanes at once, each on a core of its own; the output of the second, simulator and routing, follows.
 test: .venv/.test
-	@log=$$(mktemp); status=0; ( $(SIMULATED) ) > "$$log" 2>&1 & simulated=$$!; \
-	$(BIN)/python -m pytest $(ARGS) || status=$$?; \
-	wait $$simulated || status=1; cat "$$log"; rm -f "$$log"; exit $$status
+	@log=$$(mktemp); status=0; ( ( $(SIMULATED) ) && ( $(ROUTING) ) ) > "$$log" 2>&1 & second=$$!; \
+	$(BIN)/python -m pytest --ignore=tests/routing $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	wait $$second || status=1; cat "$$log"; rm -f "$$log"; exit $$status
 
 # Kernels for CUDA in numba's simulation of a device; what kernels call is compiled for the CPU in the same process.
 test-sim: .venv/.test
