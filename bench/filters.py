@@ -19,10 +19,10 @@ from jobs import parser, terminal, write
 from rich.progress import track
 from rich.table import Table
 
-from gpumatch.routing.filters import blocks_of, equal_count_filters, equal_width_filters, leak, optimal_filters
-from gpumatch.routing.groups import Groups
-from gpumatch.routing.histogram import Histogram
-from gpumatch.routing.partitioning import partition
+from gpumatch.routing.sieve.filters import blocks_of, equal_count_filters, equal_width_filters, leak, optimal_filters
+from gpumatch.routing.sieve.groups import Groups
+from gpumatch.routing.sieve.histogram import Histogram
+from gpumatch.routing.sieve.partition import partition
 
 BAR = 10.0  # seconds for 10,000 points and 64 filters
 POINTS, FILTERS = (1_000, 3_000, 10_000), (16, 64)

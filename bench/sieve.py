@@ -10,7 +10,7 @@ as a subscription: that makes the base case about the paper's 45 %. With all 50 
 Two claims do not hold. The tops lie above 100 %: 45 % with one attribute means 1.1 full matches of a message, of which
 a second attribute that is independent leaves next to none, and even the increments of all ranges, 35 of a message, take
 less time than there is at tc/tf = 0.01. The paper's incremental rule, to the letter, stops after a few steps (see
-``gpumatch.routing.selective``); judging some hundred candidates at once it comes nearer the top. And one depends on
+``select_subscriptions``); judging some hundred candidates at once it comes nearer the top. And one depends on
 what was chosen: that more attributes give a higher top holds if all subscriptions have the same number. If it varies by
 two, the top falls from 3 to 5 attributes and rises to 7; only the optimum rises throughout. Both are shown.
 
@@ -32,8 +32,8 @@ from plots import Axis, Line, draw
 from rich.progress import track
 from rich.table import Table
 
-from gpumatch.routing.counting import OptimisticCounter
-from gpumatch.routing.selective import CostModel, Rule, Selection, select_subscriptions
+from gpumatch.routing.sieve.counting import OptimisticCounter
+from gpumatch.routing.sieve.selective import CostModel, Rule, Selection, select_subscriptions
 
 SUBSCRIPTIONS, DIMS, VALUES, ALPHA = 10_000, 50, 10_000, 0.7
 TF, MESSAGES = 1e-4, 20_000

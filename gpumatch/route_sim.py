@@ -16,12 +16,12 @@ from gpumatch.errors import RoutingError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from gpumatch.routing.clusters import Clusters
-    from gpumatch.routing.experiments import Row
-    from gpumatch.routing.failures import Failures
-    from gpumatch.routing.simulated import Simulated
-    from gpumatch.routing.topology import Topology
-    from gpumatch.routing.traffic import Workload
+    from gpumatch.routing.overlays.clusters import Clusters
+    from gpumatch.routing.overlays.topology import Topology
+    from gpumatch.routing.simulator.experiments import Row
+    from gpumatch.routing.simulator.failures import Failures
+    from gpumatch.routing.simulator.simulated import Simulated
+    from gpumatch.routing.simulator.traffic import Workload
 
 _GRAPHS = ("random", "waxman", "transit-stub")
 _PROTOCOLS = ("d-dbr", "merc", "fbr")
@@ -104,9 +104,9 @@ def _needs_extra() -> Iterator[None]:
 
 
 def _simulate(args: argparse.Namespace, bar: Progress) -> Report:
-    from gpumatch.routing.protocols import Costs
-    from gpumatch.routing.simulation import simulate
-    from gpumatch.routing.traffic import Workload
+    from gpumatch.routing.simulator.protocols import Costs
+    from gpumatch.routing.simulator.simulation import simulate
+    from gpumatch.routing.simulator.traffic import Workload
 
     protocols = _PROTOCOLS if args.protocol == "all" else (args.protocol,)
     seeds = range(args.seed, args.seed + (args.seeds or 1))
@@ -128,7 +128,7 @@ def _simulate(args: argparse.Namespace, bar: Progress) -> Report:
 
 
 def _graph(args: argparse.Namespace, protocol: str, seed: int) -> tuple[Topology, Clusters | None]:
-    from gpumatch.routing.graphs import random_graph, transit_stub_graph, waxman_graph
+    from gpumatch.routing.overlays.graphs import random_graph, transit_stub_graph, waxman_graph
 
     if protocol == "merc" or args.graph == "transit-stub":
         clusters = transit_stub_graph(args.brokers, args.cluster_size, args.degree, seed)
@@ -137,7 +137,7 @@ def _graph(args: argparse.Namespace, protocol: str, seed: int) -> tuple[Topology
 
 
 def _failures(args: argparse.Namespace, topology: Topology, workload: Workload, seed: int) -> Failures:
-    from gpumatch.routing.failures import Failures, random_failures
+    from gpumatch.routing.simulator.failures import Failures, random_failures
 
     if not 0 <= args.fail_at <= 1:
         raise RoutingError(f"--fail-at: expected a share of the time from 0 to 1, found {args.fail_at}")
@@ -191,7 +191,7 @@ def _spread(values: list[float], form: str) -> str:
 
 
 def _thesis(args: argparse.Namespace, bar: Progress) -> Report:
-    from gpumatch.routing import experiments
+    from gpumatch.routing.simulator import experiments
 
     started = time.perf_counter()
     seeds = range(args.seed, args.seed + (args.seeds or 10))

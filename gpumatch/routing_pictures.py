@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import GpumatchError
-from gpumatch.routing.experiments import Curves
-from gpumatch.routing.simulated import Simulated
+from gpumatch.routing.simulator.experiments import Curves
+from gpumatch.routing.simulator.simulated import Simulated
 
 _POINTS = 101  # of a line of latencies
 

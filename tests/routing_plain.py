@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.failures import Change, Failures
-from gpumatch.routing.graphs import random_graph
-from gpumatch.routing.protocols import Costs
-from gpumatch.routing.simulated import Simulated
-from gpumatch.routing.simulation import simulate
-from gpumatch.routing.topology import Topology
-from gpumatch.routing.traffic import Workload
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.graphs import random_graph
+from gpumatch.routing.overlays.topology import Topology
+from gpumatch.routing.simulator.failures import Change, Failures
+from gpumatch.routing.simulator.protocols import Costs
+from gpumatch.routing.simulator.simulated import Simulated
+from gpumatch.routing.simulator.simulation import simulate
+from gpumatch.routing.simulator.traffic import Workload
 
 CHANGE, DEPART, SOURCE, ARRIVE = range(4)  # what comes first at the same time
 

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import gpumatch
+import gpumatch.routing
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"gpumatch": ROOT / "gpumatch", "gpumatch.kernels": ROOT / "kernels", "gpumatch.spark": ROOT / "spark_plugin"}
@@ -180,21 +182,33 @@ def test_import_is_light() -> None:
     assert not (heavy - {"rich"}) & loaded_by("import gpumatch.cli")
 
 
-def test_public_names_resolve() -> None:
-    assert set(gpumatch.__all__) - {"__version__"} == set(gpumatch._HOME)
-    for name in gpumatch.__all__:
-        assert getattr(gpumatch, name) is not None
-    assert set(gpumatch.__all__) <= set(dir(gpumatch))
+@pytest.mark.parametrize("package", [gpumatch, gpumatch.routing])
+def test_public_names_resolve(package: ModuleType) -> None:
+    assert set(package.__all__) - {"__version__"} == set(package._HOME)
+    for name in package.__all__:
+        assert not isinstance(getattr(package, name), ModuleType)
+    assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match="no attribute 'Matchr'"):
-        _ = gpumatch.Matchr
+        _ = package.Matchr
 
 
-def test_type_checkers_see_the_same_names() -> None:
-    tree = ast.parse((ROOT / "gpumatch" / "__init__.py").read_text())
+@pytest.mark.parametrize("package", [gpumatch, gpumatch.routing])
+def test_type_checkers_see_the_same_names(package: ModuleType) -> None:
+    assert package.__file__ is not None
+    tree = ast.parse(Path(package.__file__).read_text())
     seen = {
         alias.asname or alias.name: node.module
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gpumatch.")
         for alias in node.names
     }
-    assert seen == {name: f"gpumatch.{home}" for name, home in gpumatch._HOME.items()}
+    assert seen == {name: f"{package.__name__}.{home}" for name, home in package._HOME.items()}
+
+
+def test_overlays_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)  # as if it were not installed
+    for name in [name for name in sys.modules if name.startswith("gpumatch.routing.overlays")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(gpumatch.routing, "Topology", raising=False)
+    with pytest.raises(ImportError, match=r"routing\.Topology needs scipy.*pip install 'gpumatch\[routing\]'"):
+        _ = gpumatch.routing.Topology

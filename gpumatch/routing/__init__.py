@@ -8,52 +8,58 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpumatch.routing.clusters import Clusters
-    from gpumatch.routing.counting import MessageCache, OptimisticCounter
-    from gpumatch.routing.failures import Change, Failures, random_failures
-    from gpumatch.routing.filters import Filters, equal_count_filters, equal_width_filters, leak, optimal_filters
-    from gpumatch.routing.graphs import from_networkx, random_graph, to_networkx, transit_stub_graph, waxman_graph
-    from gpumatch.routing.groups import Groups, aggregate
-    from gpumatch.routing.histogram import Histogram
-    from gpumatch.routing.multicast import DestinationLists, destination_lists
-    from gpumatch.routing.network import Delivery, Network
-    from gpumatch.routing.overlap import overlap
-    from gpumatch.routing.partitioning import Partition, partition
-    from gpumatch.routing.protocols import Costs
-    from gpumatch.routing.reconfigure import Reconfiguration, mean_hops, reconfigure
-    from gpumatch.routing.selective import CostModel, Selection, select_subscriptions
-    from gpumatch.routing.shards import ShardPlan, ShardReport, plan_shards
-    from gpumatch.routing.simulated import Simulated
-    from gpumatch.routing.simulation import simulate
-    from gpumatch.routing.stages import Stages, multi_stage
-    from gpumatch.routing.tables import RoutingTable
-    from gpumatch.routing.timers import TimerWheel
-    from gpumatch.routing.topology import Topology
-    from gpumatch.routing.traffic import Workload
+    from gpumatch.routing.overlays.clusters import Clusters
+    from gpumatch.routing.overlays.graphs import (
+        from_networkx,
+        random_graph,
+        to_networkx,
+        transit_stub_graph,
+        waxman_graph,
+    )
+    from gpumatch.routing.overlays.multicast import DestinationLists, destination_lists
+    from gpumatch.routing.overlays.network import Delivery, Network
+    from gpumatch.routing.overlays.overlap import overlap
+    from gpumatch.routing.overlays.reconfigure import Reconfiguration, mean_hops, reconfigure
+    from gpumatch.routing.overlays.tables import RoutingTable
+    from gpumatch.routing.overlays.topology import Topology
+    from gpumatch.routing.sieve.counting import MessageCache, OptimisticCounter
+    from gpumatch.routing.sieve.filters import Filters, equal_count_filters, equal_width_filters, leak, optimal_filters
+    from gpumatch.routing.sieve.groups import Groups, aggregate
+    from gpumatch.routing.sieve.histogram import Histogram
+    from gpumatch.routing.sieve.partition import Partition, partition
+    from gpumatch.routing.sieve.selective import CostModel, Selection, select_subscriptions
+    from gpumatch.routing.sieve.shards import ShardPlan, ShardReport, plan_shards
+    from gpumatch.routing.sieve.stages import Stages, multi_stage
+    from gpumatch.routing.sieve.timers import TimerWheel
+    from gpumatch.routing.simulator.failures import Change, Failures, random_failures
+    from gpumatch.routing.simulator.protocols import Costs
+    from gpumatch.routing.simulator.simulated import Simulated
+    from gpumatch.routing.simulator.simulation import simulate
+    from gpumatch.routing.simulator.traffic import Workload
 
 _HOMES = {
-    "clusters": ("Clusters",),
-    "counting": ("MessageCache", "OptimisticCounter"),
-    "failures": ("Change", "Failures", "random_failures"),
-    "filters": ("Filters", "equal_count_filters", "equal_width_filters", "leak", "optimal_filters"),
-    "graphs": ("from_networkx", "random_graph", "to_networkx", "transit_stub_graph", "waxman_graph"),
-    "groups": ("Groups", "aggregate"),
-    "histogram": ("Histogram",),
-    "multicast": ("DestinationLists", "destination_lists"),
-    "network": ("Delivery", "Network"),
-    "overlap": ("overlap",),
-    "partitioning": ("Partition", "partition"),
-    "protocols": ("Costs",),
-    "reconfigure": ("Reconfiguration", "mean_hops", "reconfigure"),
-    "selective": ("CostModel", "Selection", "select_subscriptions"),
-    "shards": ("ShardPlan", "ShardReport", "plan_shards"),
-    "simulated": ("Simulated",),
-    "simulation": ("simulate",),
-    "stages": ("Stages", "multi_stage"),
-    "tables": ("RoutingTable",),
-    "timers": ("TimerWheel",),
-    "topology": ("Topology",),
-    "traffic": ("Workload",),
+    "overlays.clusters": ("Clusters",),
+    "overlays.graphs": ("from_networkx", "random_graph", "to_networkx", "transit_stub_graph", "waxman_graph"),
+    "overlays.multicast": ("DestinationLists", "destination_lists"),
+    "overlays.network": ("Delivery", "Network"),
+    "overlays.overlap": ("overlap",),
+    "overlays.reconfigure": ("Reconfiguration", "mean_hops", "reconfigure"),
+    "overlays.tables": ("RoutingTable",),
+    "overlays.topology": ("Topology",),
+    "sieve.counting": ("MessageCache", "OptimisticCounter"),
+    "sieve.filters": ("Filters", "equal_count_filters", "equal_width_filters", "leak", "optimal_filters"),
+    "sieve.groups": ("Groups", "aggregate"),
+    "sieve.histogram": ("Histogram",),
+    "sieve.partition": ("Partition", "partition"),
+    "sieve.selective": ("CostModel", "Selection", "select_subscriptions"),
+    "sieve.shards": ("ShardPlan", "ShardReport", "plan_shards"),
+    "sieve.stages": ("Stages", "multi_stage"),
+    "sieve.timers": ("TimerWheel",),
+    "simulator.failures": ("Change", "Failures", "random_failures"),
+    "simulator.protocols": ("Costs",),
+    "simulator.simulated": ("Simulated",),
+    "simulator.simulation": ("simulate",),
+    "simulator.traffic": ("Workload",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -110,7 +116,12 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'gpumatch.routing' has no attribute {name!r}")
     from importlib import import_module
 
-    value: object = getattr(import_module(f"gpumatch.routing.{_HOME[name]}"), name)
+    try:
+        value: object = getattr(import_module(f"gpumatch.routing.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("gpumatch"):
+            raise
+        raise ImportError(f"gpumatch.routing.{name} needs {error.name}: pip install 'gpumatch[routing]'") from error
     globals()[name] = value  # next time no call
     return value
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.graphs import random_graph, waxman_graph
-from gpumatch.routing.topology import Topology
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.graphs import random_graph, waxman_graph
+from gpumatch.routing.overlays.topology import Topology
 
 LINE = Topology(5, [(0, 1), (1, 2), (2, 3), (3, 4)])
 

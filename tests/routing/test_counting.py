@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.counting import MessageCache, OptimisticCounter
+from gpumatch.routing.sieve.counting import MessageCache, OptimisticCounter
 
 NAMES = "abcde"
 TIMEOUT = 100

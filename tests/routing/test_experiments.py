@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from routing_plain import random_clusters
 
-from gpumatch.routing import experiments
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.experiments import FIGURES, Curves, Figure, Row, delivered
-from gpumatch.routing.failures import random_failures
-from gpumatch.routing.graphs import random_graph, transit_stub_graph
-from gpumatch.routing.merc_lists import merc_lists
-from gpumatch.routing.simulation import simulate
-from gpumatch.routing.topology import Topology
-from gpumatch.routing.traffic import Workload
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.graphs import random_graph, transit_stub_graph
+from gpumatch.routing.overlays.topology import Topology
+from gpumatch.routing.simulator import experiments
+from gpumatch.routing.simulator.experiments import FIGURES, Curves, Figure, Row, delivered
+from gpumatch.routing.simulator.failures import random_failures
+from gpumatch.routing.simulator.merc_lists import merc_lists
+from gpumatch.routing.simulator.simulation import simulate
+from gpumatch.routing.simulator.traffic import Workload
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ import pytest
 from routing_plain import assert_agrees, random_case, random_clusters
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.failures import Change, Failures, random_failures
-from gpumatch.routing.graphs import random_graph
-from gpumatch.routing.protocols import PROTOCOLS, Costs
-from gpumatch.routing.simulation import simulate
-from gpumatch.routing.topology import Topology
-from gpumatch.routing.traffic import Workload
+from gpumatch.routing.overlays.graphs import random_graph
+from gpumatch.routing.overlays.topology import Topology
+from gpumatch.routing.simulator.failures import Change, Failures, random_failures
+from gpumatch.routing.simulator.protocols import PROTOCOLS, Costs
+from gpumatch.routing.simulator.simulation import simulate
+from gpumatch.routing.simulator.traffic import Workload
 
 RING = Topology(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
 COSTS = Costs(latency=100, receive=10, match=0, subscription=0, send=0, entry=0)

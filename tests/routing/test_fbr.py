@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 
 import pytest
+from random_networks import SCHEMA, World, random_topology
 
 from gpumatch.errors import RoutingError
 from gpumatch.expr import parse
-from gpumatch.routing.fbr import FilterBroker
-from gpumatch.routing.messages import Subscription
-from gpumatch.routing.network import Delivery, Network
-from gpumatch.routing.overlap import Overlaps
-from gpumatch.routing.topology import Topology
-from tests.routing.random_networks import SCHEMA, World, random_topology
+from gpumatch.routing.overlays.fbr import FilterBroker
+from gpumatch.routing.overlays.messages import Subscription
+from gpumatch.routing.overlays.network import Delivery, Network
+from gpumatch.routing.overlays.overlap import Overlaps
+from gpumatch.routing.overlays.topology import Topology
 
 LINE = Topology(4, [(0, 1), (1, 2), (2, 3)])
 

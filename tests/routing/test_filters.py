@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.filters import Filters, equal_count_filters, equal_width_filters, leak, optimal_filters
-from gpumatch.routing.groups import Groups
+from gpumatch.routing.sieve.filters import Filters, equal_count_filters, equal_width_filters, leak, optimal_filters
+from gpumatch.routing.sieve.groups import Groups
 
 inf, nan = float("inf"), float("nan")
 Rows = list[tuple[int, int, int]]  # low, high, owner

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.graphs import from_networkx, random_graph, to_networkx, transit_stub_graph, waxman_graph
-from gpumatch.routing.topology import Topology
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.graphs import from_networkx, random_graph, to_networkx, transit_stub_graph, waxman_graph
+from gpumatch.routing.overlays.topology import Topology
 
 Make = Callable[..., Topology]
 both = pytest.mark.parametrize("make", [random_graph, waxman_graph])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.groups import Groups, aggregate, locate
+from gpumatch.routing.sieve.groups import Groups, aggregate, locate
 
 INT = np.iinfo(np.int64)
 inf, nan = float("inf"), float("nan")

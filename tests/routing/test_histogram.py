@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.histogram import Histogram
+from gpumatch.routing.sieve.histogram import Histogram
 
 INT = np.iinfo(np.int64)
 inf, nan = float("inf"), float("nan")

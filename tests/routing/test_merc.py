@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
+from random_networks import SCHEMA, World, publish_under_failures, random_clusters, unsettle
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.network import Delivery, Network
-from gpumatch.routing.topology import Topology
-from tests.routing.random_networks import SCHEMA, World, random_clusters
-from tests.routing.test_network import publish_under_failures, unsettle
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.network import Delivery, Network
+from gpumatch.routing.overlays.topology import Topology
 
 # Fig. 5.0.1: A1..A4 are 0..3, AB is 4, B1..B6 are 5..10.
 A1, A2, A3, A4, AB, B1, B2, B3, B4, B5, B6 = range(11)

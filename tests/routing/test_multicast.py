@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing import multicast as module
-from gpumatch.routing.graphs import random_graph
-from gpumatch.routing.multicast import DestinationLists, destination_lists
-from gpumatch.routing.topology import Topology
+from gpumatch.routing.overlays import multicast as module
+from gpumatch.routing.overlays.graphs import random_graph
+from gpumatch.routing.overlays.multicast import DestinationLists, destination_lists
+from gpumatch.routing.overlays.topology import Topology
 
 Row = tuple[int, int, int, int, int]
 

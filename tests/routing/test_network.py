@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from random_networks import SCHEMA, World, publish_under_failures, random_topology, unsettle
 
 import gpumatch as gm
 from gpumatch.errors import RoutingError
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.messages import Event
-from gpumatch.routing.network import Delivery, Network
-from gpumatch.routing.topology import Topology
-from tests.routing.random_networks import SCHEMA, World, random_topology
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.messages import Event
+from gpumatch.routing.overlays.network import Delivery, Network
+from gpumatch.routing.overlays.topology import Topology
 
 A, B, C, D, E, F, G, H = range(8)
 # Brokers A to H as the text of Fig. 4.1.1 has them: B reaches H through F or G by F; without B-F, A reaches G by E.
@@ -218,41 +218,6 @@ def test_random_overlays_with_failures(seed: int) -> None:
     world.check_tables()
     publish_under_failures(world)
     assert not world.network.duplicates["event"]
-
-
-def unsettle(world: World) -> None:
-    """Advertisements and subscriptions come and go while links and brokers fail and return."""
-    world.populate(5, 12)
-    for _ in range(6):
-        world.fail_something()
-        world.network.step()
-        if world.rng.random() < 0.4:
-            world.restore_something()
-        world.rng.choice([world.subscribe, world.withdraw, world.advertise, lambda: None])()
-    world.restore_all()
-    world.network.run()
-    assert not world.network.pending
-
-
-def publish_under_failures(world: World) -> None:
-    """Events reach everybody that is up, once, and the others when they are back."""
-    network = world.network
-    for _ in range(4):
-        world.publish(4)
-        world.fail_something()
-        network.step()
-        world.fail_something()
-        if world.rng.random() < 0.3:
-            world.restore_something()
-    network.run()
-    up, given = set(world.up()), world.given()
-    due = {one for one in world.expected if one[1] in up and world.sources[one[0]] in up}
-    assert due <= set(given)
-    assert given <= world.expected
-    world.restore_all()
-    network.run()
-    assert not network.pending
-    assert world.given() == world.expected
 
 
 def test_errors() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import gpumatch as gm
 from gpumatch.expr import Expr, Op, Predicate, evaluate
 from gpumatch.expr.normal import normal_form
-from gpumatch.routing.overlap import Overlaps, overlap
+from gpumatch.routing.overlays.overlap import Overlaps, overlap
 from tests.conformance.strategies import events, expressions, schemas
 
 SCHEMA = {

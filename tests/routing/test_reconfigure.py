@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.graphs import random_graph, to_networkx
-from gpumatch.routing.reconfigure import mean_hops, reconfigure
-from gpumatch.routing.topology import Array, Topology
+from gpumatch.routing.overlays.graphs import random_graph, to_networkx
+from gpumatch.routing.overlays.reconfigure import mean_hops, reconfigure
+from gpumatch.routing.overlays.topology import Array, Topology
 
 
 def around(graph: nx.Graph, a: int, b: int) -> float:

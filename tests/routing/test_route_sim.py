@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumatch import cli, route_sim
-from gpumatch.routing import experiments
+from gpumatch.routing.simulator import experiments
 
 SMALL = ["route-sim", "--brokers", "20", "--degree", "3", "--events", "20", "--cluster-size", "5"]
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.counting import OptimisticCounter
-from gpumatch.routing.selective import CostModel, Selection, select_subscriptions
+from gpumatch.routing.sieve.counting import OptimisticCounter
+from gpumatch.routing.sieve.selective import CostModel, Selection, select_subscriptions
 
 BENCH = str(Path(__file__).parents[2] / "bench")
 sys.path.insert(0, BENCH)  # scripts import each other by bare names

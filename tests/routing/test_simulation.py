@@ -10,12 +10,12 @@ from routing_plain import assert_agrees, random_case
 
 import gpumatch as gm
 from gpumatch.errors import RoutingError
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.graphs import random_graph, transit_stub_graph
-from gpumatch.routing.protocols import PROTOCOLS, ClusterRoutes, Costs
-from gpumatch.routing.simulation import _departures, simulate
-from gpumatch.routing.topology import Topology
-from gpumatch.routing.traffic import LATEST, Workload
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.graphs import random_graph, transit_stub_graph
+from gpumatch.routing.overlays.topology import Topology
+from gpumatch.routing.simulator.protocols import PROTOCOLS, ClusterRoutes, Costs
+from gpumatch.routing.simulator.simulation import _departures, simulate
+from gpumatch.routing.simulator.traffic import LATEST, Workload
 
 LINE = Topology(4, [(0, 1), (1, 2), (2, 3)])
 PLAIN = Costs(latency=100, receive=1, match=10, subscription=1, send=2, entry=3, subscriptions=5, edge_speed=1)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.filters import Filters, leak, optimal_filters
-from gpumatch.routing.groups import Groups
-from gpumatch.routing.stages import Stages, multi_stage
+from gpumatch.routing.sieve.filters import Filters, leak, optimal_filters
+from gpumatch.routing.sieve.groups import Groups
+from gpumatch.routing.sieve.stages import Stages, multi_stage
 
 inf, nan = float("inf"), float("nan")
 Rows = list[tuple[int, int, int]]  # low, high, leaf

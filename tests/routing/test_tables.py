@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import gpumatch as gm
 from gpumatch.errors import RoutingError
 from gpumatch.expr import evaluate, parse
-from gpumatch.routing.overlap import Overlaps
-from gpumatch.routing.tables import RoutingTable
+from gpumatch.routing.overlays.overlap import Overlaps
+from gpumatch.routing.overlays.tables import RoutingTable
 
 SCHEMA = {"a": "int64", "b": "int64"}
 TYPED = gm.Schema.of(SCHEMA)

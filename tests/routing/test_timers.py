@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.timers import TimerWheel
+from gpumatch.routing.sieve.timers import TimerWheel
 
 TIMES = st.one_of(
     st.tuples(st.just(0), st.integers(1, 9), st.lists(st.integers(0, 40), min_size=1, max_size=30)),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.graphs import random_graph
-from gpumatch.routing.topology import MOST_BROKERS, Topology
+from gpumatch.routing.overlays.graphs import random_graph
+from gpumatch.routing.overlays.topology import MOST_BROKERS, Topology
 
 
 @st.composite

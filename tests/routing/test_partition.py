@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.groups import Groups
-from gpumatch.routing.partitioning import Partition, partition
+from gpumatch.routing.sieve.groups import Groups
+from gpumatch.routing.sieve.partition import Partition, partition
 
 inf, nan = float("inf"), float("nan")
 Row = tuple[int, int, int]  # low, high, load

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
-from gpumatch.routing.groups import one_line, values_of
+from gpumatch.routing.sieve.groups import one_line, values_of
 
 ORDERS = ("given", "low")
 MEASURES = ("ranges", "members")

@@ -23,14 +23,14 @@ from itertools import pairwise
 import numpy as np
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.calendar import Batch, Calendar
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.failures import Failures
-from gpumatch.routing.protocols import PROTOCOLS, ClusterRoutes, Costs, PlainRoutes
-from gpumatch.routing.resending import NOT_YET, Sources
-from gpumatch.routing.simulated import Counts, Simulated
-from gpumatch.routing.topology import Array, Topology
-from gpumatch.routing.traffic import Workload
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.simulator.calendar import Batch, Calendar
+from gpumatch.routing.simulator.failures import Failures
+from gpumatch.routing.simulator.protocols import PROTOCOLS, ClusterRoutes, Costs, PlainRoutes
+from gpumatch.routing.simulator.resending import NOT_YET, Sources
+from gpumatch.routing.simulator.simulated import Counts, Simulated
+from gpumatch.routing.simulator.traffic import Workload
 
 
 def simulate(

@@ -14,8 +14,8 @@ import numpy as np
 from gpumatch.codes import pointers
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
-from gpumatch.routing.filters import Filters, blocks_of, checked, leak, optimal_filters
-from gpumatch.routing.groups import Groups, values_of
+from gpumatch.routing.sieve.filters import Filters, blocks_of, checked, leak, optimal_filters
+from gpumatch.routing.sieve.groups import Groups, values_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +124,6 @@ def _stage(groups: Groups, traffic: Array, k: int, blocks: tuple[Array, Array], 
         leaks.append(leak(made[-1], part, weights))
     low, high, node = (np.concatenate([getattr(one, name) for one in made]) for name in ("low", "high", "node"))
     counts = np.concatenate([np.diff(one.ptr) for one in made])
-    return Stage(Filters(low, high, pointers(counts), node), pointers(np.array([len(one) for one in made])), float(sum(leaks)))
+    return Stage(
+        Filters(low, high, pointers(counts), node), pointers(np.array([len(one) for one in made])), float(sum(leaks))
+    )

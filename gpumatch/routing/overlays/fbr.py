@@ -14,10 +14,10 @@ from typing import Any, TypeAlias, cast
 
 from gpumatch.errors import RoutingError
 from gpumatch.expr import Expr
-from gpumatch.routing.brokers import check_covered
-from gpumatch.routing.messages import Advertisement, Event, Message, Outcome, Subscription
-from gpumatch.routing.overlap import Overlaps
-from gpumatch.routing.tables import RoutingTable
+from gpumatch.routing.overlays.brokers import check_covered
+from gpumatch.routing.overlays.messages import Advertisement, Event, Message, Outcome, Subscription
+from gpumatch.routing.overlays.overlap import Overlaps
+from gpumatch.routing.overlays.tables import RoutingTable
 
 Hop: TypeAlias = "tuple[bool, Hashable]"  # a client (True) or a broker
 Route: TypeAlias = "tuple[int, int, Hop]"  # subscription, tree, last hop

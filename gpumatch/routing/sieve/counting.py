@@ -17,8 +17,8 @@ import numpy as np
 from gpumatch.codes import pointers, spans
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
-from gpumatch.routing.groups import Groups, values_of
-from gpumatch.routing.timers import TimerWheel
+from gpumatch.routing.sieve.groups import Groups, values_of
+from gpumatch.routing.sieve.timers import TimerWheel
 
 Number: TypeAlias = int | float
 Ranges: TypeAlias = dict[Hashable, tuple[Number, Number]]  # by attribute, half-open

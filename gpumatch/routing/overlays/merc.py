@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from gpumatch.routing.messages import Advertisement, Subscription
-from gpumatch.routing.overlap import Overlaps, Prepared
-from gpumatch.routing.tables import RoutingTable
-from gpumatch.routing.topology import Topology
+from gpumatch.routing.overlays.messages import Advertisement, Subscription
+from gpumatch.routing.overlays.overlap import Overlaps, Prepared
+from gpumatch.routing.overlays.tables import RoutingTable
+from gpumatch.routing.overlays.topology import Topology
 
 Trail: TypeAlias = "frozenset[int]"  # clusters
 Place: TypeAlias = "tuple[int, int]"  # cluster, broker

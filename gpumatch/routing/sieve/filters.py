@@ -14,7 +14,7 @@ import numpy as np
 from gpumatch.codes import pointers, spans
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
-from gpumatch.routing.groups import Groups, on_line, one_line, values_of
+from gpumatch.routing.sieve.groups import Groups, on_line, one_line, values_of
 
 
 @dataclass(frozen=True, slots=True)

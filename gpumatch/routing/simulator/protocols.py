@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Array, Topology
 
 PROTOCOLS = ("d-dbr", "merc", "fbr")
 

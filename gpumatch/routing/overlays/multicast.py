@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Array, Topology
 
 CELLS = 1 << 20  # pairs of event and broker that are worked on at once
 

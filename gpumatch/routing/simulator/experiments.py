@@ -12,16 +12,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.failures import random_failures
-from gpumatch.routing.graphs import random_graph, transit_stub_graph, waxman_graph
-from gpumatch.routing.merc_lists import merc_lists
-from gpumatch.routing.multicast import destination_lists
-from gpumatch.routing.protocols import Costs
-from gpumatch.routing.reconfigure import reconfigure
-from gpumatch.routing.simulation import simulate
-from gpumatch.routing.topology import Array, Topology
-from gpumatch.routing.traffic import Workload
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.graphs import random_graph, transit_stub_graph, waxman_graph
+from gpumatch.routing.overlays.multicast import destination_lists
+from gpumatch.routing.overlays.reconfigure import reconfigure
+from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.simulator.failures import random_failures
+from gpumatch.routing.simulator.merc_lists import merc_lists
+from gpumatch.routing.simulator.protocols import Costs
+from gpumatch.routing.simulator.simulation import simulate
+from gpumatch.routing.simulator.traffic import Workload
 
 Graph: TypeAlias = Callable[[int, float, int], Topology]
 Values: TypeAlias = dict[str, float]

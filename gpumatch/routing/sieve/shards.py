@@ -17,11 +17,11 @@ from gpumatch.errors import RoutingError
 from gpumatch.events import EventBatch
 from gpumatch.predicates import Array, Attributes
 from gpumatch.results import Matches
-from gpumatch.routing.filters import optimal_filters
-from gpumatch.routing.groups import Groups
-from gpumatch.routing.interest import Conditions, Lookup, column_interest, full_columns, value_stage
-from gpumatch.routing.placing import NOWHERE, SLACKS, Candidates, place
-from gpumatch.routing.selective import CostModel
+from gpumatch.routing.sieve.filters import optimal_filters
+from gpumatch.routing.sieve.groups import Groups
+from gpumatch.routing.sieve.interest import Conditions, Lookup, column_interest, full_columns, value_stage
+from gpumatch.routing.sieve.placing import NOWHERE, SLACKS, Candidates, place
+from gpumatch.routing.sieve.selective import CostModel
 from gpumatch.segments import Source, join_sources
 
 if TYPE_CHECKING:

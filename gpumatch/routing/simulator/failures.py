@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.topology import Array, Topology, check_broker
-from gpumatch.routing.traffic import LATEST
+from gpumatch.routing.overlays.topology import Array, Topology, check_broker
+from gpumatch.routing.simulator.traffic import LATEST
 
 _NEVER = LATEST - 1  # what is not repaired
 

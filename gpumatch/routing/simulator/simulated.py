@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.routing.topology import Array
-from gpumatch.routing.traffic import Workload
+from gpumatch.routing.overlays.topology import Array
+from gpumatch.routing.simulator.traffic import Workload
 
 
 @dataclass(slots=True)

@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.topology import Array, Topology
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.topology import Array, Topology
 
 
 def random_graph(brokers: int, degree: float, seed: int = 0) -> Topology:

@@ -28,11 +28,11 @@ from typing import Any, TypeAlias, cast
 
 from gpumatch.errors import RoutingError
 from gpumatch.expr import Expr
-from gpumatch.routing.merc import NOWHERE, ClusterTables, Known, Place, Trail
-from gpumatch.routing.messages import Advertisement, Event, Message, Outcome, Subscription
-from gpumatch.routing.overlap import Overlaps, Prepared
-from gpumatch.routing.tables import RoutingTable
-from gpumatch.routing.topology import Topology
+from gpumatch.routing.overlays.merc import NOWHERE, ClusterTables, Known, Place, Trail
+from gpumatch.routing.overlays.messages import Advertisement, Event, Message, Outcome, Subscription
+from gpumatch.routing.overlays.overlap import Overlaps, Prepared
+from gpumatch.routing.overlays.tables import RoutingTable
+from gpumatch.routing.overlays.topology import Topology
 
 _Kind: TypeAlias = "type[Advertisement] | type[Subscription]"
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
-from gpumatch.routing.groups import locate, one_line, values_of
+from gpumatch.routing.sieve.groups import locate, one_line, values_of
 
 
 class Histogram:

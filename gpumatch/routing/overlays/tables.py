@@ -10,7 +10,7 @@ from gpumatch.errors import RoutingError
 from gpumatch.events import EventBatch
 from gpumatch.expr import Expr
 from gpumatch.matcher import Matcher
-from gpumatch.routing.overlap import Overlaps, Prepared
+from gpumatch.routing.overlays.overlap import Overlaps, Prepared
 from gpumatch.schema import SchemaLike
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.topology import Array, Topology, broker_numbers, check_broker
+from gpumatch.routing.overlays.topology import Array, Topology, broker_numbers, check_broker
 
 
 @dataclass(frozen=True, eq=False)

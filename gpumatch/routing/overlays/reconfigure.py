@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Array, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,10 @@ class Reconfiguration:
     settled: bool  # the last round changed nothing
     hops_before: float  # mean per message
     hops_after: float
+
+    def __repr__(self) -> str:
+        links = f"{len(self.added)} links added, {len(self.dropped)} dropped in {self.rounds} rounds"
+        return f"<Reconfiguration: {links}, {self.hops_before:.2f} -> {self.hops_after:.2f} hops>"
 
 
 def reconfigure(

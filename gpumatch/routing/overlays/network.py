@@ -23,12 +23,12 @@ import numpy as np
 
 from gpumatch.errors import RoutingError
 from gpumatch.expr import Expr
-from gpumatch.routing.brokers import Broker
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.fbr import FilterBroker
-from gpumatch.routing.messages import Message, Outcome
-from gpumatch.routing.overlap import Overlaps
-from gpumatch.routing.topology import Topology, check_broker
+from gpumatch.routing.overlays.brokers import Broker
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.fbr import FilterBroker
+from gpumatch.routing.overlays.messages import Message, Outcome
+from gpumatch.routing.overlays.overlap import Overlaps
+from gpumatch.routing.overlays.topology import Topology, check_broker
 from gpumatch.schema import SchemaLike
 
 Protocol: TypeAlias = Literal["d-dbr", "merc", "fbr"]

@@ -13,7 +13,7 @@ import numpy as np
 from gpumatch.coded import Table
 from gpumatch.codes import spans
 from gpumatch.predicates import NULL, RANGE, SET, Array
-from gpumatch.routing.groups import Groups
+from gpumatch.routing.sieve.groups import Groups
 
 
 @dataclass(frozen=True)

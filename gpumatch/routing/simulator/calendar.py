@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpumatch.routing.protocols import ragged
-from gpumatch.routing.topology import Array
+from gpumatch.routing.overlays.topology import Array
+from gpumatch.routing.simulator.protocols import ragged
 
 _NEAR = 32  # windows whose messages are kept apart; those that arrive later are looked through once in a while
 

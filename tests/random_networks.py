@@ -11,10 +11,10 @@ import numpy as np
 
 import gpumatch as gm
 from gpumatch.expr import evaluate, parse
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.network import Network
-from gpumatch.routing.overlap import Overlaps
-from gpumatch.routing.topology import Topology
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.network import Network
+from gpumatch.routing.overlays.overlap import Overlaps
+from gpumatch.routing.overlays.topology import Topology
 
 SCHEMA = {"sym": "string", "px": "int64", "qty": "int64"}
 TYPED = gm.Schema.of(SCHEMA)
@@ -198,3 +198,38 @@ def connected(network: Network) -> bool:
             return False
         other |= first
     return bool(groups)
+
+
+def unsettle(world: World) -> None:
+    """Advertisements and subscriptions come and go while links and brokers fail and return."""
+    world.populate(5, 12)
+    for _ in range(6):
+        world.fail_something()
+        world.network.step()
+        if world.rng.random() < 0.4:
+            world.restore_something()
+        world.rng.choice([world.subscribe, world.withdraw, world.advertise, lambda: None])()
+    world.restore_all()
+    world.network.run()
+    assert not world.network.pending
+
+
+def publish_under_failures(world: World) -> None:
+    """Events reach everybody that is up, once, and the others when they are back."""
+    network = world.network
+    for _ in range(4):
+        world.publish(4)
+        world.fail_something()
+        network.step()
+        world.fail_something()
+        if world.rng.random() < 0.3:
+            world.restore_something()
+    network.run()
+    up, given = set(world.up()), world.given()
+    due = {one for one in world.expected if one[1] in up and world.sources[one[0]] in up}
+    assert due <= set(given)
+    assert given <= world.expected
+    world.restore_all()
+    network.run()
+    assert not network.pending
+    assert world.given() == world.expected

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumatch.routing.clusters import Clusters
-from gpumatch.routing.multicast import destination_lists
-from gpumatch.routing.protocols import ClusterRoutes, ragged
-from gpumatch.routing.topology import Array, Topology
-from gpumatch.routing.traffic import Workload
+from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.multicast import destination_lists
+from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.simulator.protocols import ClusterRoutes, ragged
+from gpumatch.routing.simulator.traffic import Workload
 
 _PAIRS = 1 << 21  # of events and interested brokers that are worked on at once, times the clusters
 

@@ -6,10 +6,10 @@ import heapq
 
 import numpy as np
 
-from gpumatch.routing.calendar import Batch
-from gpumatch.routing.protocols import ragged
-from gpumatch.routing.topology import Array, Topology
-from gpumatch.routing.traffic import LATEST, Workload
+from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.simulator.calendar import Batch
+from gpumatch.routing.simulator.protocols import ragged
+from gpumatch.routing.simulator.traffic import LATEST, Workload
 
 NOT_YET = 2 * LATEST
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpumatch.errors import RoutingError
 from gpumatch.matcher import Matcher
-from gpumatch.routing.topology import Array
+from gpumatch.routing.overlays.topology import Array
 
 SECOND = 1_000_000_000  # times are whole nanoseconds, so that a simulation is exact
 LATEST = 1 << 48  # some 78 hours

@@ -1,0 +1,1 @@
+"""Sieve: groups of ranges, histograms, filters with the least leak, counting, shards."""

@@ -1,0 +1,1 @@
+"""Overlays simulated over arrays, with failures, and the thesis' experiments."""
