@@ -248,9 +248,11 @@ class Matcher:
 
     def _part(self, source: Source) -> Matcher:
         """A matcher like this one of some of the subscriptions."""
-        part = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu", self._memory_limit)
+        index = "auto" if self._requested is None else self._requested
+        part = Matcher(self.schema, index, self.device, self._memory_limit)
         part._observed = list(self._observed)
         part._append(source)
+        part._routes = self._routes
         return part
 
     def observe(self, events: Any) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpumatch.routing.sieve.groups import Groups, aggregate
     from gpumatch.routing.sieve.histogram import Histogram
     from gpumatch.routing.sieve.partition import Partition, partition
+    from gpumatch.routing.sieve.routes import ShardRouter
     from gpumatch.routing.sieve.selective import CostModel, Selection, select_subscriptions
     from gpumatch.routing.sieve.shards import ShardPlan, ShardReport, plan_shards
     from gpumatch.routing.sieve.stages import Stages, multi_stage
@@ -51,6 +52,7 @@ _HOMES = {
     "sieve.groups": ("Groups", "aggregate"),
     "sieve.histogram": ("Histogram",),
     "sieve.partition": ("Partition", "partition"),
+    "sieve.routes": ("ShardRouter",),
     "sieve.selective": ("CostModel", "Selection", "select_subscriptions"),
     "sieve.shards": ("ShardPlan", "ShardReport", "plan_shards"),
     "sieve.stages": ("Stages", "multi_stage"),
@@ -83,6 +85,7 @@ __all__ = [
     "Selection",
     "ShardPlan",
     "ShardReport",
+    "ShardRouter",
     "Simulated",
     "Stages",
     "TimerWheel",

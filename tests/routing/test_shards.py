@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -137,7 +138,7 @@ def test_fewer_filters_leak_more_and_never_lose() -> None:
     leaks = [report.leaked for report in reports]
     assert leaks == sorted(leaks, reverse=True)
     assert leaks[0] > leaks[-1]
-    assert plan_shards(matcher, 6, events=events).report(events).leaked == 0
+    assert plan_shards(matcher, np.int64(6), events=events).report(events).leaked == 0
 
 
 def test_capacity_bounds_every_shard() -> None:
@@ -202,6 +203,8 @@ def test_more_shards_than_subscriptions() -> None:
     assert plan.shards == 7
     assert np.bincount(plan.shard, minlength=7).max() == 1
     assert plan.route([{"x": 2}]).ids(0) == [int(plan.shard[1])]
+    with pytest.raises(gm.RoutingError, match="no shard 7: they are numbered 0 to 6"):
+        plan.placed_by(7)
 
 
 @pytest.mark.parametrize(
@@ -213,11 +216,49 @@ def test_more_shards_than_subscriptions() -> None:
         ({"capacity": -1}, "capacity is a whole number"),
         ({"shards": 2, "filters": 0}, "filters is a whole number"),
         ({"shards": 2.5}, "found 2.5"),
+        ({"shards": 10**30}, "at most 65,536 shards"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(gm.RoutingError, match=message):
         plan_shards(_matcher(["x = 1"]), **options)
+
+
+def test_a_router_goes_without_the_subscriptions() -> None:
+    matcher, events = _stripes(100)
+    plan = plan_shards(matcher, 4, events=events)
+    packed = pickle.dumps(plan.router)
+    router = pickle.loads(packed)
+    assert router.route(events) == plan.route(events)
+    assert router.shards == 4
+    assert len(packed) < 50_000
+
+
+def test_shards_have_the_destinations_of_the_whole() -> None:
+    matcher = gm.Matcher({"x": "int64"}, device="cpu")
+    matcher.add({1: "x = 1"}, destination="A")
+    matcher.add({2: "x = 2"})
+    events = [{"x": 1}, {"x": 2}]
+    found = [part.destinations(events) for part in plan_shards(matcher, 3).matchers()]
+    assert sorted(name for each in found for ids in each for name in ids) == ["A"]
+
+
+def test_a_schema_without_attributes() -> None:
+    matcher = gm.Matcher({}, device="cpu")
+    assert plan_shards(matcher, 2).route([{}]).ids(0) == []
+    matcher.add({1: "TRUE"})
+    plan = plan_shards(matcher, 2)
+    assert plan.route([{}, {}]).ids(1) == [int(plan.shard[0])]
+
+
+def test_a_sample_that_shows_little_does_little_harm() -> None:
+    matcher = gm.Matcher({"x": "int64"}, device="cpu")
+    matcher.add({at: f"x = {at}" for at in range(1000)})
+    events = [{"x": at} for at in range(1000)]
+    without = plan_shards(matcher, 16, filters=16).report(events)
+    one_value = plan_shards(matcher, 16, events=[{"x": 3}] * 100, filters=16).report(events)
+    assert without.replication == 1.0
+    assert one_value.replication < 1.5
 
 
 def test_removed_subscriptions_are_not_planned() -> None:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpumatch.coded import EventEncoder, Table, encode_block, likelihoods
-from gpumatch.codes import Codebook, pointers
+from gpumatch.coded import encode_block, likelihoods
 from gpumatch.errors import RoutingError
 from gpumatch.events import EventBatch
-from gpumatch.predicates import Array, Attributes
+from gpumatch.predicates import Array
 from gpumatch.results import Matches
 from gpumatch.routing.sieve.filters import optimal_filters
 from gpumatch.routing.sieve.groups import Groups
 from gpumatch.routing.sieve.interest import Conditions, Lookup, column_interest, full_columns, value_stage
 from gpumatch.routing.sieve.placing import NOWHERE, SLACKS, Candidates, place
+from gpumatch.routing.sieve.routes import Coded, Coder, ColumnFilter, Routes, ShardRouter
 from gpumatch.routing.sieve.selective import CostModel
 from gpumatch.segments import Source, join_sources
 
@@ -30,72 +29,9 @@ if TYPE_CHECKING:
 _SAMPLE = 4096  # events that attributes are judged by
 _ENTRIES = 1 << 21  # values of such events, if they are made up
 _EDGES = 4096  # group ranges up to which filters are the best there are
-_AT_ONCE = 8192  # events whose bits are held at a time
+_UNSEEN = 0.05  # share of the traffic that no sample shows, spread over all values
+_MOST = 1 << 16  # shards, for each of which there is a bit in many places
 _CHEAP = CostModel(tf=1.0, tc=0.01, arrivals=1.0)
-
-
-@dataclass(frozen=True)
-class ColumnFilter:
-    """Who may have events by the code of one column, and who those that lack it."""
-
-    column: int
-    lookup: Lookup
-    missing: Array  # uint8 (bytes,)
-
-    def passing(self, events: Coded) -> Array:
-        """The bits of each event."""
-        bits = np.tile(self.missing, (len(events), 1))
-        held = np.flatnonzero(events.column == self.column)
-        bits[events.event[held]] = self.lookup.at(events.code[held])
-        return bits
-
-
-@dataclass(frozen=True)
-class Routes:
-    """What decides where an event goes: it must be wanted for a value by the value stage, and pass all columns."""
-
-    always: Array  # uint8 (bytes,): shards with subscriptions that are placed by no attribute
-    values: Lookup
-    columns: tuple[ColumnFilter, ...]
-    shards: int
-
-    def passing(self, events: Coded) -> Array:
-        """The bits of each event."""
-        bits = self.wanted(events)
-        for one in self.columns:
-            bits &= one.passing(events)
-        return bits
-
-    def wanted(self, events: Coded) -> Array:
-        """The bits of the value stage."""
-        bits = np.tile(self.always, (len(events), 1))
-        found = self.values.at(events.places)
-        some = np.flatnonzero(np.diff(events.ptr))
-        if len(some):
-            bits[some] |= np.bitwise_or.reduceat(found, events.ptr[some], axis=0)
-        return bits
-
-    def unpacked(self, bits: Array) -> Array:
-        """Bits as booleans (events, shards)."""
-        return np.unpackbits(bits, axis=1, count=self.shards).view(np.bool_)
-
-
-@dataclass(frozen=True)
-class Coded:
-    """Events in codes, and the places of these."""
-
-    ptr: Array
-    column: Array
-    code: Array
-    places: Array
-
-    def __len__(self) -> int:
-        return len(self.ptr) - 1
-
-    @cached_property
-    def event(self) -> Array:
-        """The event of each entry."""
-        return np.repeat(np.arange(len(self)), np.diff(self.ptr))
 
 
 @dataclass(frozen=True)
@@ -130,16 +66,16 @@ class ShardReport:
 
 
 class ShardPlan:
-    """The shard of each subscription, and the filters that events go through; made by ``plan_shards``."""
+    """The shard of each subscription, and where events go; made by ``plan_shards``."""
 
     def __init__(
-        self, matcher: Matcher, book: _Book, placed: tuple[Array, Array], routes: tuple[Routes, Routes]
+        self, matcher: Matcher, source: Source, placed: tuple[Array, Array], router: ShardRouter, exact: Routes
     ) -> None:
-        """``placed``: shard and column of each subscription; ``routes``: bounded as asked for, and without bounds."""
-        self._matcher, self._book = matcher, book
+        """``placed``: shard and column of each subscription; ``exact``: routes without a bound on filters."""
+        self._matcher, self._source, self._exact = matcher, source, exact
         self.shard, self._tree = placed
-        self._routes, self._exact = routes
-        self.shards = self._routes.shards
+        self.router = router
+        self.shards = router.shards
 
     def __repr__(self) -> str:
         return f"ShardPlan({len(self.shard):,} subscriptions over {self.shards} shards)"
@@ -147,91 +83,44 @@ class ShardPlan:
     @property
     def filtered_by(self) -> list[str]:
         """The attributes that all must let an event pass, the most useful first; beside those of ``placed_by``."""
-        return [self._book.names[one.column] for one in self._routes.columns]
+        return [self.router.coder.names[one.column] for one in self.router.routes.columns]
 
     def placed_by(self, shard: int) -> list[str]:
         """The attributes by which a shard's subscriptions were chosen, those of most of them first."""
+        if not 0 <= shard < self.shards:
+            raise RoutingError(f"there is no shard {shard!r}: they are numbered 0 to {self.shards - 1}")
         columns, counts = np.unique(self._tree[self.shard == shard], return_counts=True)
         ranked = columns[np.argsort(-counts, kind="stable")]
-        return [self._book.names[column] for column in ranked.tolist() if column != NOWHERE]
+        return [self.router.coder.names[column] for column in ranked.tolist() if column != NOWHERE]
 
     def to_arrow(self) -> Any:
         """A table of the columns ``id`` and ``shard``."""
-        return pa.table({"id": self._book.source.ids, "shard": self.shard})
+        return pa.table({"id": self._source.ids, "shard": self.shard})
 
     def matchers(self) -> list[Matcher]:
         """A matcher for each shard, with the settings of the one that the plan was made from."""
-        source, attributes = self._book.source, self._book.attributes
+        attributes = self.router.coder.attributes
         keeps = (self.shard == number for number in range(self.shards))
-        return [self._matcher._part(join_sources(attributes, [source], [keep])) for keep in keeps]
+        return [self._matcher._part(join_sources(attributes, [self._source], [keep])) for keep in keeps]
 
     def route(self, events: Any) -> Matches:
-        """The shards that each event must be matched in; ids are the shards' numbers.
-
-        No match is ever lost: a shard that is left out has no subscription that the event satisfies.
-        """
-        parts = [self._routes.unpacked(self._routes.passing(part)) for part in self._coded(events)]
-        counts = [part.sum(axis=1, dtype=np.int64) for part in parts]
-        rows = [np.nonzero(part)[1].astype(np.int32) for part in parts]
-        none: list[Array] = [np.zeros(0, np.int32)]
-        names = pa.array(np.arange(self.shards))
-        return Matches(pointers(np.concatenate([*none, *counts])), np.concatenate([*none, *rows]), names, "shard")
+        """The shards that each event must be matched in: ``router.route``."""
+        return self.router.route(events)
 
     def report(self, events: Any) -> ShardReport:
         """What the plan does to these events."""
         received = np.zeros(self.shards, np.int64)
         seen = leaked = dropped = 0
-        for part in self._coded(events):
-            passed = self._routes.unpacked(self._routes.passing(part))
-            exact = self._exact.unpacked(self._exact.passing(part))
+        routes = self.router.routes
+        for part in self.router.coder.slices(events):
+            passed = routes.unpacked(routes.passing(part))
+            exact = routes.unpacked(self._exact.passing(part))
             received += passed.sum(axis=0)
             seen += len(part)
             leaked += int(np.count_nonzero(passed & ~exact))
             dropped += int(np.count_nonzero(~passed.any(axis=1)))
         sizes = tuple(np.bincount(self.shard, minlength=self.shards).tolist())
         return ShardReport(sizes, seen, int(received.sum()), leaked, dropped, int(received.max(initial=0)))
-
-    def _coded(self, events: Any) -> Iterator[Coded]:
-        batch = EventBatch.of(events, self._matcher.schema).to_host()
-        for start in range(0, len(batch), _AT_ONCE):
-            yield self._book.encode(batch.slice(start, min(start + _AT_ONCE, len(batch))))
-
-
-@dataclass(frozen=True)
-class _Book:
-    """The subscriptions in codes."""
-
-    source: Source
-    attributes: Attributes
-    book: Codebook
-    table: Table
-
-    @cached_property
-    def base(self) -> Array:
-        """The place of each column's first code; one place is left between columns, so that no range reaches over."""
-        return pointers(self.book.counts() + 1)
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Of all columns; behind the attributes come those that tell whether a list is there."""
-        schema = self.attributes.schema
-        lists = [name for name, type in zip(schema.names, schema.types, strict=True) if type.multi]
-        return [*schema.names, *lists]
-
-    def encode(self, batch: EventBatch) -> Coded:
-        everything = np.ones(len(self.attributes), np.bool_)
-        ptr, column, code = EventEncoder(self.book, self.attributes, everything, batch).encode(0, len(batch)).arrays()
-        return Coded(ptr, column, code, self.base[column] + code)
-
-    def sample(self, batches: Sequence[EventBatch]) -> Coded:
-        """The batch in codes. Without any: made-up events with all attributes, each code as likely as any other."""
-        if batches:
-            return self.encode(batches[0])
-        counts = self.book.counts()
-        events = max(1, min(_SAMPLE, _ENTRIES // len(counts)))
-        code = np.random.default_rng(0).integers(0, counts, (events, len(counts))).ravel()
-        column = np.tile(np.arange(len(counts)), events)
-        return Coded(np.arange(events + 1) * len(counts), column, code, self.base[column] + code)
 
 
 def plan_shards(
@@ -245,34 +134,36 @@ def plan_shards(
     """Split a matcher's subscriptions over shards of one size, and make the filters that tell which events go where.
 
     ``shards``: how many; or ``capacity``: subscriptions that a shard may hold, which then tells how many shards there
-    are; or both. ``events``: a sample that tells which values are frequent; without it every value between two
-    constants is as likely as any other. ``filters``: how many an attribute may have; the best ones are chosen, and by
-    default there is no limit and no leak. ``cost``: of a copy of an event (``tf``) and of testing an attribute of one
-    (``tc``); an attribute is tested only if that pays.
+    are; or both. ``events``: a sample that tells which values are frequent, of which the first 8,192 count; without it
+    every value between two constants is as likely as any other. ``filters``: how many an attribute may have; the best
+    ones are chosen, and by default there is no limit and no leak. ``cost``: of a copy of an event (``tf``) and of
+    testing an attribute of one (``tc``); an attribute is tested only if that pays.
     """
     _check(shards, capacity, filters)
     source, attributes = matcher._source(), matcher._attributes
     count = _count(len(source), shards, capacity)
-    book = _Book(source, attributes, *encode_block(source.block, attributes))
+    book, table = encode_block(source.block, attributes)
+    coder = Coder(attributes, book)
     known, judged = _halves(EventBatch.of([] if events is None else events, matcher.schema).to_host())
-    conditions = Conditions.of(book.table, likelihoods(attributes, book.book, book.table, known))
+    conditions = Conditions.of(table, likelihoods(attributes, book, table, known))
     candidates = Candidates.of(conditions, len(source), len(attributes))
-    sample = book.sample(judged)
+    sample = coder.encode(judged[0]) if judged else _made_up(coder)
     planners = [
-        _Planner(book, conditions, *place(candidates, len(source), len(attributes), count, slack), count, sample)
+        _Planner(coder, conditions, *place(candidates, len(source), len(attributes), count, slack), count, sample)
         for slack in SLACKS
     ]
     best = min(planners, key=_Planner.copies)
     exact = best.routes(None, cost)
-    bounded = exact if filters is None else best.routes(filters, cost)
-    return ShardPlan(matcher, book, (best.shard, best.tree), (bounded, exact))
+    router = ShardRouter(coder, exact if filters is None else best.routes(filters, cost))
+    return ShardPlan(matcher, source, (best.shard, best.tree), router, exact)
 
 
 def _check(shards: int | None, capacity: int | None, filters: int | None) -> None:
     if shards is None and capacity is None:
         raise RoutingError("plan_shards needs the number of shards, the capacity of one, or both")
     for name, value in (("shards", shards), ("capacity", capacity), ("filters", filters)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if value is not None and not (whole and value >= 1):
             raise RoutingError(f"{name} is a whole number from 1 on, found {value!r}")
 
 
@@ -284,24 +175,36 @@ def _halves(batch: EventBatch) -> tuple[list[EventBatch], list[EventBatch]]:
     return [batch.slice(0, length // 2)], [batch.slice(length // 2, length)]
 
 
+def _made_up(coder: Coder) -> Coded:
+    """Events with all attributes, each code as likely as any other."""
+    counts = coder.book.counts()
+    events = max(1, min(_SAMPLE, _ENTRIES // max(len(counts), 1)))
+    code = np.random.default_rng(0).integers(0, counts, (events, len(counts))).ravel()
+    column = np.tile(np.arange(len(counts)), events)
+    return Coded(np.arange(events + 1) * len(counts), column, code, coder.base[column] + code)
+
+
 def _count(rows: int, shards: int | None, capacity: int | None) -> int:
     """How many shards there are."""
-    least = 1 if capacity is None else max(1, -(-rows // capacity))
-    if shards is None:
-        return least
-    if shards < least:
+    least = 1 if capacity is None else max(1, -(-rows // int(capacity)))
+    count = least if shards is None else int(shards)
+    if count > _MOST:
+        raise RoutingError(
+            f"there may be at most {_MOST:,} shards, found {count:,}; ask for fewer, or a larger capacity"
+        )
+    if count < least:
         raise RoutingError(
             f"{rows:,} subscriptions do not fit into {shards} shards of at most {capacity:,}: these need {least}; "
             "raise shards or capacity"
         )
-    return shards
+    return count
 
 
 @dataclass(frozen=True)
 class _Planner:
     """Makes routes, given where subscriptions are."""
 
-    book: _Book
+    coder: Coder
     conditions: Conditions
     shard: Array
     tree: Array
@@ -321,7 +224,7 @@ class _Planner:
         always = np.zeros(self.shards, np.bool_)
         living = np.unique(self.conditions.clause_row)
         always[self.shard[living[self.tree[living] == NOWHERE]]] = True
-        groups = value_stage(self.conditions, self.tree, self.book.base, self.shard, self.shards)
+        groups = value_stage(self.conditions, self.tree, self.coder.base, self.shard, self.shards)
         if limit is not None:
             groups = self._bounded_by_column(groups, limit)
         return Routes(np.packbits(always), Lookup.of(groups), (), self.shards)
@@ -341,8 +244,8 @@ class _Planner:
             yield one
 
     def _candidates(self, limit: int | None) -> Iterator[ColumnFilter]:
-        for column in full_columns(self.conditions, len(self.book.attributes), self.shard, self.shards).tolist():
-            codes = int(self.book.book.counts()[column])
+        for column in full_columns(self.conditions, len(self.coder.attributes), self.shard, self.shards).tolist():
+            codes = int(self.coder.book.counts()[column])
             groups, missing = column_interest(self.conditions, column, codes, self.shard, self.shards)
             if limit is not None:
                 mine = self.sample.column == column
@@ -351,8 +254,8 @@ class _Planner:
 
     def _bounded_by_column(self, groups: Groups, limit: int) -> Groups:
         """The value stage with at most so many filters for each attribute."""
-        below = _below(self.sample.places, int(self.book.base[-1]))
-        column = np.searchsorted(self.book.base, groups.edges, "right") - 1
+        below = _below(self.sample.places, int(self.coder.base[-1]))
+        column = np.searchsorted(self.coder.base, groups.edges, "right") - 1
         starts = np.flatnonzero(np.diff(column, prepend=-1)).tolist()
         parts = [
             _as_ranges(_bounded(groups.part(first, after - 2), below, limit))
@@ -367,8 +270,10 @@ def _copies(bits: Array) -> int:
 
 
 def _below(places: Array, count: int) -> Array:
-    """How much lies below each of so many places, and below their end."""
-    return pointers(np.bincount(places, minlength=count))
+    """How much traffic lies below each of so many places, and below their end. Where none was seen there is some too:
+    else a small sample would make one filter of all that it missed."""
+    seen = np.bincount(places, minlength=count)
+    return np.concatenate([[0.0], np.cumsum(seen + (1 + _UNSEEN * len(places)) / max(count, 1))])
 
 
 def _bounded(groups: Groups, below: Array, limit: int) -> Groups:
