@@ -33,22 +33,31 @@ def move_down(i, counts, run_ptr, run_next, fresh):
 
 
 @scalar
-def cost_row(i, before, after, fresh, cost):
-    """Traffic times interested owners, of filters that start at group ``i`` by the group that they end with."""
-    owners = 0
-    for j in range(i, cost.size):
+def cost_row(i, traffic, gap, counts, fresh, cost):
+    """The leak of filters that start at group ``i`` by the group that they end with.
+
+    A group more brings its owners all traffic before it, and its own traffic the owners that do not want it. Nothing
+    is subtracted, so small traffic counts in full wherever no large one leaks.
+    """
+    owners, held, leak = fresh[i], traffic[i], 0.0
+    cost[i] = leak
+    for j in range(i + 1, cost.size):
+        held += gap[j]
+        leak += owners * gap[j] + fresh[j] * held
         owners += fresh[j]
-        cost[j] = (after[j] - before[i]) * owners
+        leak += (owners - counts[j]) * traffic[j]
+        held += traffic[j]
+        cost[j] = leak
 
 
 @driver
-def best_filters(before, after, counts, run_ptr, run_next, filters):
-    """The least cost of groups ``i`` and above in at most ``f`` filters, and where the first of these filters ends.
+def best_filters(traffic, gap, counts, run_ptr, run_next, filters):
+    """The least leak of groups ``i`` and above in at most ``f`` filters, and where the first of these filters ends.
 
-    ``before`` and ``after`` are the traffic up to a group's start and its end, ``counts`` its owners. Runs lie by the
-    group that they end with; ``run_next`` is where the owner's next run starts, or one more than there are groups.
-    The cost is no Monge array, so every end may be the best. But it rises with a filter's end while that of the rest
-    falls: the cost of a block's first end and of the rest after its last are a bound by which most blocks are left out.
+    ``traffic`` is that of a group, ``gap`` what lies between it and the one before, ``counts`` its owners. Runs lie by
+    the group that they end with; ``run_next`` is where the owner's next run starts, or one more than there are groups.
+    The leak is no Monge array, so every end may be the best. But it rises with a filter's end while that of the rest
+    falls: the leak of a block's first end and of the rest after its last are a bound by which most blocks are left out.
     """
     n = counts.size
     best = np.zeros((filters + 1, n + 1))
@@ -57,7 +66,7 @@ def best_filters(before, after, counts, run_ptr, run_next, filters):
     cost = np.empty(n)
     for i in range(n - 1, -1, -1):
         move_down(i, counts, run_ptr, run_next, fresh)
-        cost_row(i, before, after, fresh, cost)
+        cost_row(i, traffic, gap, counts, fresh, cost)
         best[0, i] = np.inf
         for f in range(1, filters + 1):
             rest = best[f - 1]
@@ -74,6 +83,6 @@ def best_filters(before, after, counts, run_ptr, run_next, filters):
                         at = first
                         while cost[at] + rest[at + 1] != found:
                             at += 1
-            best[f, i] = found
+            best[f, i] = max(found, best[f, i + 1])  # falls with i, whatever sums were rounded to
             end[f, i] = at
     return best, end

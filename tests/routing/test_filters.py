@@ -215,6 +215,15 @@ def test_weights_of_very_different_size() -> None:
     assert leak(optimal_filters(groups, weights, 3), groups, weights) == 0.0
 
 
+def test_small_weights_beside_huge_ones() -> None:
+    """The best filters leave the huge traffic alone, and it does not hide what the others leak."""
+    groups = Groups.of(range(6), range(1, 7), range(6))
+    weights = [1e18, 50, 1, 50, 1, 50]
+    assert leak(optimal_filters(groups, weights, 5), groups, weights) == 51
+    assert leak(optimal_filters(groups, weights, 4), groups, weights) == 102
+    assert leak(optimal_filters(groups, [50, 1, 50, 1, 50, 1e18], 5), groups, [50, 1, 50, 1, 50, 1e18]) == 51
+
+
 @pytest.mark.parametrize("weights", [[1], [1, -1], [1, nan], [1, inf], [1e308, 1e308]])
 def test_bad_weights(weights: list[float]) -> None:
     groups = Groups.of([0, 1], [1, 2], [0, 1])

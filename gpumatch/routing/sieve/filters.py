@@ -73,8 +73,7 @@ def optimal_filters(groups: Groups, weights: Any, k: int) -> Filters:
         return filters_of(groups, first, last)
     from gpumatch.kernels.leak import best_filters
 
-    below = np.concatenate([[0.0], np.cumsum(traffic)])
-    best, end = best_filters(below[first], below[last + 1], *_programme(groups, (first, last)), k)
+    best, end = best_filters(*_sums(traffic, first, last), *_programme(groups, (first, last)), k)
     used = int(np.flatnonzero(best[:, 0] == best[k, 0])[0])
     starts, at = [], 0
     while at < len(first):
@@ -181,6 +180,13 @@ def blocks_of(groups: Groups) -> tuple[Array, Array]:
     cuts = np.unique(np.concatenate([groups.runs.first, groups.runs.last + 1]))
     wanted = groups.counts[cuts[:-1]] > 0
     return cuts[:-1][wanted], cuts[1:][wanted] - 1
+
+
+def _sums(traffic: Array, first: Array, last: Array) -> tuple[Array, Array]:
+    """Traffic of each block, and between it and the block before."""
+    sizes = np.diff(np.column_stack([first, last + 1]).ravel())  # a block, what is between, a block
+    found = np.bincount(np.repeat(np.arange(len(sizes)), sizes), traffic[first[0] : last[-1] + 1], len(sizes))
+    return found[::2].copy(), np.append(0.0, found[1::2])
 
 
 def _programme(groups: Groups, blocks: tuple[Array, Array]) -> tuple[Array, Array, Array]:
