@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
+from gpumatch.routing.sieve import trees
 from gpumatch.routing.sieve.counting import MessageCache, OptimisticCounter
 
 NAMES = "abcde"
@@ -255,6 +256,9 @@ def test_subscriptions_that_come_later() -> None:
         ({1: {"a": (0, float("nan"))}}, None, "expected low <= high"),
         ({1: {"a": (None, 1)}}, None, "expected low <= high"),
         ({1: {"a": ("x", "y")}}, None, "expected a number, found 'x'"),
+        ({1: {"a": (0, 1, 2)}}, None, "range on 'a' of 1: expected two bounds"),
+        ({1: {"a": 5}}, None, "range on 'a' of 1: expected two bounds"),
+        ({1: 5}, None, "1: expected ranges by attribute, found 5"),
         ({0: {"a": (0, 1)}}, None, "0 is there already"),
         ({1: {"a": (0, 2**63)}}, None, "fit 64 bits"),
         ({1: {"a": (0, 2**60 + 1)}, 2: {"a": (0.5, 1)}}, None, "cannot meet float bounds exactly"),
@@ -281,9 +285,9 @@ def test_questions_that_have_no_answer() -> None:
         counter.receive("a", 1, "x", {}, 0)
     with pytest.raises(RoutingError, match="expected a value for each message"):
         counter.counts({"a": ([1, 2], [1])})
-    for timeout in (0, -1, float("nan")):
-        with pytest.raises(RoutingError, match="timeout"):
-            OptimisticCounter(timeout)
+    for timeout in (0, -1, float("nan"), float("inf"), "a", None, 10**400):
+        with pytest.raises(RoutingError, match="timeout of messages: expected a finite time"):
+            OptimisticCounter(timeout)  # type: ignore[arg-type]
 
 
 def test_cache_parses_once_and_purges() -> None:
@@ -304,3 +308,113 @@ def test_cache_parses_once_and_purges() -> None:
     assert len(cache) == 0
     assert cache.add("m", "8")
     assert cache.parsed("m") == {"a": 8}
+
+
+def test_values_that_cannot_be_compared_match_nothing() -> None:
+    for value in ("oops", None, float("nan"), [1], b"1", np.array([1, 2])):
+        counter = OptimisticCounter(TIMEOUT)
+        counter.subscribe({"full": {"a": (0, 9)}, "part": {"a": (0, 9), "b": (0, 9)}}, {"part": "a"})
+        assert counter.receive("a", 1, 3, {"a": 3, "b": value}, 0) == ["full"]
+        assert counter.receive("a", 1, 3, {"a": 3, "b": value}, 0) == []
+        assert (counter.increments, counter.full_matches) == (2, 1)
+
+
+def test_a_message_that_cannot_be_parsed_leaves_no_trace() -> None:
+    counter = OptimisticCounter(TIMEOUT, parse=lambda raw: {name: int(value) for name, value in raw.items()})
+    both = {"a": (0, 9), "b": (0, 9)}
+    counter.subscribe({"full": {"a": (0, 9)}, "part": both, "both": both}, {"part": "a"})
+    with pytest.raises(ValueError, match="oops"):
+        counter.receive("a", 1, 3, {"a": "3", "b": "oops"}, 0)
+    assert (len(counter.cache), counter.increments, counter.full_matches, counter.cache.parses) == (0, 0, 0, 0)
+    assert not counter.pending("both")
+    assert counter.advance(10 * TIMEOUT) == []
+    assert counter.receive("a", 1, 3, {"a": "3", "b": "4"}, 10 * TIMEOUT) == ["full", "part"]
+    assert counter.pending("both") == {1: 1}
+    assert counter.receive("b", 2, 3, {"b": "oops"}, 10 * TIMEOUT) == []
+    with pytest.raises(ValueError, match="oops"):
+        counter.receive("a", 2, 3, {"b": "oops"}, 10 * TIMEOUT)
+    assert counter.pending("both") == {1: 1, 2: 1}  # what came before is kept
+    assert counter.receive("b", 1, 3, {}, 10 * TIMEOUT) == ["both"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(subscribed_sets(), st.lists(MESSAGE, min_size=1, max_size=4), st.data())
+def test_unsubscribed_in_between(sets: Any, messages: list[dict[str, Any]], data: Any) -> None:
+    """Whoever stays, finds what it would; who leaves, nothing more; who comes again, what comes from then on."""
+    subscriptions, chosen = sets
+    counter = OptimisticCounter(TIMEOUT)
+    counter.subscribe(subscriptions, chosen)
+    copies = data.draw(st.permutations([(0, i, name) for i, m in enumerate(messages) for name in m]))
+    cut = data.draw(st.integers(0, len(copies)))
+    gone = data.draw(st.lists(st.sampled_from(sorted(subscriptions)), unique=True))
+    found = run(counter, messages, copies[:cut])
+    for user in gone:
+        counter.unsubscribe(user)
+    kept = {user: ranges for user, ranges in subscriptions.items() if user not in gone}
+    assert [row.id for row in counter.rows] == list(kept)
+    assert set(counter.trees) == {name for user, ranges in kept.items() for name in chosen.get(user, ranges)}
+    after = run(counter, messages, copies[cut:])
+    assert all(user in kept for _, user in after)
+    expected = {(i, u) for i, m in enumerate(messages) for u, ranges in kept.items() if holds(ranges, m)}
+    assert {pair: n for pair, n in (found + after).items() if pair[1] in kept} == dict.fromkeys(expected, 1)
+    counter.subscribe({user: subscriptions[user] for user in gone}, {u: c for u, c in chosen.items() if u in gone})
+    assert not any(counter.pending(user) for user in gone)
+    again = [(0, i + len(messages), name) for _, i, name in copies]
+    assert set(run(counter, messages * 2, again)) == {
+        (i + len(messages), u)
+        for i, m in enumerate(messages)
+        for u, ranges in subscriptions.items()
+        if holds(ranges, m)
+    }
+    place = {row.id: i for i, row in enumerate(counter.rows)}
+    first = {name: ([0], [value]) for name, value in messages[0].items()}
+    assert set(counter.counts(first).subscription.tolist()) == {
+        place[u]
+        for u, ranges in subscriptions.items()
+        if any(holds({name: ranges[name]}, messages[0]) for name in chosen.get(u, ranges))
+    }
+
+
+def test_unsubscribed_floats_make_room_for_large_integers() -> None:
+    counter = OptimisticCounter(TIMEOUT)
+    large = {"a": (2**53, 2**53 + 1)}
+    counter.subscribe({0: {"a": (0.5, 1.5)}, 1: {"a": (0, 1)}})
+    with pytest.raises(RoutingError, match="cannot meet float bounds exactly"):
+        counter.subscribe({2: large})
+    counter.unsubscribe(0)
+    counter.subscribe({2: large})
+    with pytest.raises(RoutingError, match="cannot meet float bounds exactly"):
+        counter.subscribe({3: {"a": (0.5, 1.5)}})
+    assert counter.ranges("a").tolist() == [0, 1, 2**53, 2**53 + 1]
+    assert [counter.receive("a", v, v, {}, 0) for v in (0, 2**53, 2**53 + 1)] == [[1], [2], []]
+    with pytest.raises(RoutingError, match="subscription 0 is not there"):
+        counter.unsubscribe(0)
+
+
+def test_large_integers_on_float_ranges() -> None:
+    counter = OptimisticCounter(TIMEOUT)
+    counter.subscribe({0: {"a": (0.0, 2.0**53 + 4)}, 1: {"a": (2.0**53 + 4, float("inf"))}})
+    values = [2**53 + 3, 2**53 + 4, 2**63 - 1]
+    assert [counter.receive("a", value, value, {}, 0) for value in values] == [[0], [1], [1]]
+    assert counter.counts({"a": ([0, 1, 2], values)}).subscription.tolist() == [0, 1, 1]
+
+
+def test_what_is_kept_of_nested_ranges_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "KEPT", 50)
+    counter = OptimisticCounter(TIMEOUT)
+    for user in range(40):
+        counter.subscribe({user: {"a": (user, 40)}})
+    for value in (*range(40), *range(39, -1, -1)):
+        assert counter.receive("a", (value, len(counter.cache)), value, {}, 0) == list(range(value + 1))
+        tree = counter._trees["a"]
+        assert sum(map(len, tree._rows.values())) == tree._kept <= 50
+
+
+def test_clocks_below_zero() -> None:
+    counter = OptimisticCounter(100, resolution=10, start=-1000)
+    counter.subscribe({0: {"a": (0, 1), "b": (0, 1)}})
+    assert counter.receive("a", 1, 0, {}, -1000) == []
+    assert counter.receive("b", 1, 0, {}, -905) == [0]
+    assert counter.advance(-880) == [1]
+    with pytest.raises(RoutingError, match="time goes forward"):
+        OptimisticCounter(100).advance(-1)

@@ -253,3 +253,45 @@ def test_bad_filters() -> None:
         leak(Filters([0], [9], [0, 1], [0]), groups, [1, 1, 1])
     with pytest.raises(RoutingError, match="node 2 is none of the 2 owners"):
         leak(Filters([0], [2], [0, 1], [2]), groups, [1, 1, 1])
+    for ptr in ([0, 1.9], [0.0, 1.0]):
+        with pytest.raises(RoutingError, match="ptr: expected integers"):
+            Filters([0], [1], ptr, [0])
+    for node in ([-1, 0], [1, 1], [1, 0], [0, 2**31], [0, 2**40 + 1]):
+        with pytest.raises(RoutingError, match="node: expected numbers from 0"):
+            Filters([0], [1], [0, 2], node)
+    with pytest.raises(RoutingError, match="node: expected integers"):
+        Filters([0], [1], [0, 1], [0.7])
+    with pytest.raises(RoutingError, match="node: expected numbers in one dimension"):
+        Filters([0], [1], [0, 1], [[0], [1, 2]])
+
+
+def test_filters_by_number() -> None:
+    filters = Filters([0, 1], [1, 2], [0, 1, 2], [1, 0])
+    assert [filters.nodes(f).tolist() for f in range(2)] == [[1], [0]]
+    for number in (-1, 2, 99, 0.5, True):
+        with pytest.raises(RoutingError, match=r"filter .*: expected a number from 0 to 1"):
+            filters.nodes(number)  # type: ignore[arg-type]
+    assert filters != Filters([0, 1], [1, 2], [0, 1, 2], [1, 0])
+
+
+def test_integers_pass_float_filters() -> None:
+    filters = Filters([0.0, 2.0**53 + 4], [2.0**53 + 4, 2.0**63], [0, 1, 2], [0, 1])
+    values = [2**53 + 3, 2**53 + 4, 2**53 + 5, 2**63 - 1, -1]
+    assert filters.match(values).tolist() == [0, 1, 1, 1, -1]
+
+
+def test_weights_must_be_there() -> None:
+    groups = Groups.of([0, 2, 4, 9], [3, 5, 8, 12], [0, 1, 0, 2])
+    for k in (2, 99):
+        with pytest.raises(RoutingError, match="weights: expected"):
+            optimal_filters(groups, None, k)
+    with pytest.raises(RoutingError, match="weights: expected"):
+        leak(optimal_filters(groups, np.ones(7), 2), groups, None)
+
+
+def test_more_filters_than_groups() -> None:
+    groups = Groups.of([0, 2, 4, 9], [3, 5, 8, 12], [0, 1, 0, 2])
+    for make in (equal_width_filters, equal_count_filters):
+        same, many = make(groups, len(groups)), make(groups, 10**12)
+        assert (many.low.tolist(), many.high.tolist()) == (same.low.tolist(), same.high.tolist())
+    assert leak(equal_count_filters(groups, 10**400), groups, np.ones(7)) == 0

@@ -166,3 +166,58 @@ def test_bad_questions() -> None:
         groups.spanned(0.5, 1.0)
     with pytest.raises(RoutingError, match="owners: expected a number from 0"):
         Groups.of([], [], [], owners=-1)
+
+
+@pytest.mark.parametrize("at", [2**53, 2**62, -(2**62)])
+def test_integers_on_a_line_of_floats(at: int) -> None:
+    """They are to float edges as they are, though no float equals them."""
+    gap = int(np.spacing(float(abs(at))))
+    edges = np.array([float(at), float(at + gap), float(at + 2 * gap)])
+    values = [at + step for step in range(-2, 2 * gap + 2)] if gap < 9 else [at - 1, at, at + 1, at + gap - 1, at + gap]
+    expected = [next((g for g, (a, b) in enumerate(pairwise(map(int, edges))) if a <= v < b), -1) for v in values]
+    assert locate(edges, values).tolist() == expected
+    assert Groups.of([0.0], [2.0**63], [0]).locate([INT.max, INT.min]).tolist() == [0, -1]
+
+
+def test_integers_that_floats_would_round_span_nothing() -> None:
+    groups = Groups.of([0.0, 2.0**53], [2.0**53, inf], [0, 1])
+    assert groups.spanned([0, 2**53], [2**53 + 2, 2**53 + 2]).tolist() == [2, 1]
+    with pytest.raises(RoutingError, match="high: 9007199254740993 cannot meet float bounds"):
+        groups.spanned([0], [2**53 + 1])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([2**53 + 1, 0.5], "low: 9007199254740993 cannot be among floats exactly"),
+        ([np.int64(2**53 + 1), 0.5], "low: 9007199254740993 cannot be among floats exactly"),
+        ([2**63, -1], "low: expected integers that fit 64 bits with a sign, found 9223372036854775808"),
+        ([10**400, 0.5], "low: expected"),
+        ([[0, 1], [2]], "low: expected numbers in one dimension"),
+        ([None, 1], "low: expected integers or floats"),
+    ],
+)
+def test_lists_that_no_array_holds(given: list[Any], message: str) -> None:
+    with pytest.raises(RoutingError, match=message):
+        Groups.of(given, [inf, inf], [0, 0])
+    assert Groups.of([2**53, 0.5], [inf, inf], [0, 0]).edges.tolist() == [0.5, 2.0**53, inf]
+
+
+def test_owners_of_empty_ranges_are_not_asked_for() -> None:
+    groups = Groups.of([0, 3, 2], [2, 3, 4], [0, -1, 1])
+    assert groups.owners == 2
+    assert [groups.members(g).tolist() for g in range(len(groups))] == [[0], [1]]
+    assert Groups.of([3], [3], [-1]).owners == 0
+    assert Groups.of([3], [3], [9], owners=2).owners == 2
+
+
+def test_numbers_are_whole() -> None:
+    groups = Groups.of([0], [1], [0])
+    for group in (0.0, 0.5, True, "0", None):
+        with pytest.raises(RoutingError, match="expected a number from 0 to 0"):
+            groups.members(group)  # type: ignore[arg-type]
+    assert groups.members(np.int64(0)).tolist() == [0]  # type: ignore[arg-type]
+    for owners in (2.5, True, "2", 2**31):
+        with pytest.raises(RoutingError, match="owners: expected a number from 0"):
+            Groups.of([0], [1], [0], owners=owners)  # type: ignore[arg-type]
+    assert groups != Groups.of([0], [1], [0])

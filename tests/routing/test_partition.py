@@ -179,6 +179,10 @@ def test_subscriptions_that_fit_nowhere() -> None:
         ({"space": [1, 2], "capacity": [1, 2, 3]}, r"as many of both or one for all, found \[2, 3\]"),
         ({"space": [1, 2], "nodes": 3}, "nodes: expected 2, found 3"),
         ({"nodes": 0}, "nodes: expected 1 or more, found 0"),
+        ({"nodes": 2.5}, "nodes: expected 1 or more, found 2.5"),
+        ({"nodes": True}, "nodes: expected 1 or more, found True"),
+        ({"nodes": "2"}, "nodes: expected 1 or more, found '2'"),
+        ({"space": [[1], [2, 3]]}, "space: expected numbers in one dimension"),
         ({"order": "high"}, "order: expected one of given, low, found 'high'"),
         ({"measure": "bytes"}, "measure: expected one of ranges, members"),
         ({"growth": "least"}, "growth: expected one of bound, exact"),
@@ -189,3 +193,15 @@ def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"low": [0, 2], "high": [1, 3], "load": [1, 1], "space": 5, "capacity": 5}
     with pytest.raises(RoutingError, match=message):
         partition(**arguments | changes)
+
+
+def test_nodes_by_number() -> None:
+    found = partition([0, 2, 5], [1, 3, 5], [1, 1, 1], 1, 5, nodes=10**30)
+    assert (found.node.tolist(), found.nodes) == ([0, 1, -1], 2)
+    assert [found.subscriptions(node).tolist() for node in range(2)] == [[0], [1]]
+    for node in (-1, 2, 99, 0.5):
+        with pytest.raises(RoutingError, match=r"node .*: expected a number from 0 to 1"):
+            found.subscriptions(node)  # type: ignore[arg-type]
+    assert found != partition([0, 2, 5], [1, 3, 5], [1, 1, 1], 1, 5)
+    groups = Groups.of([0, 2, 5], [1, 3, 5], found.node)
+    assert (groups.owners, groups.state_space) == (2, 2)

@@ -235,10 +235,13 @@ def test_edges() -> None:
         ([0, 2], [0.5], {}, "ptr: expected integers"),
         ([], [], {}, "ptr: expected integers"),
         ([0.0, 1.0], [0.5], {}, "ptr: expected integers"),
-        ([[0, 1]], [0.5], {}, "ptr: expected integers"),
+        ([[0, 1]], [0.5], {}, "ptr: expected one dimension"),
         ([0, 1], [[0.5]], {}, "p: expected one dimension"),
         ([0, 1], [0.5], {"rule": "most"}, "expected one of best, stop, all, found 'most'"),
         ([0, 1], [0.5], {"rule": "stop", "batch": 0}, "batch"),
+        ([0, 1], ["a"], {}, "p: expected integers or floats"),
+        ([0, 1], [[0.5], [1, 2]], {}, "p: expected numbers in one dimension"),
+        ([0, 1], [0.5], {"rule": "stop", "batch": 1.5}, "batch"),
         ([0, 1], [0.5], {"batch": 2}, "batch: expected 1, or more with rule='stop'"),
     ],
 )
@@ -247,7 +250,19 @@ def test_what_cannot_be(ptr: Any, p: Any, options: Any, message: str) -> None:
         select_subscriptions(ptr, p, CostModel(1, 1, 1), **options)
 
 
-@pytest.mark.parametrize("costs", [(0, 1, 1), (1, -1, 1), (1, 1, 0), (math.nan, 1, 1), (1, math.inf, 1)])
-def test_costs_are_numbers(costs: tuple[float, float, float]) -> None:
+@pytest.mark.parametrize(
+    "costs", [(0, 1, 1), (1, -1, 1), (1, 1, 0), (math.nan, 1, 1), (1, math.inf, 1), ("a", 1), (None, 1), (10**400, 1)]
+)
+def test_costs_are_numbers(costs: tuple[Any, ...]) -> None:
     with pytest.raises(RoutingError, match="cost model"):
         CostModel(*costs)
+
+
+def test_arrivals_by_default() -> None:
+    """Shares are of one message: what is chosen is the same, and the throughput is messages per unit of time."""
+    model = CostModel(1, 0.125)
+    assert (model.arrivals, model.throughput(0.5, 4)) == (1.0, 1.0)
+    found, many = (select_subscriptions([0, 2], [0.25, 0.5], m) for m in (model, CostModel(1, 0.125, 10)))
+    assert found.chosen.tolist() == many.chosen.tolist()
+    assert found.throughput.tolist() == pytest.approx((10 * many.throughput).tolist())
+    assert found != many

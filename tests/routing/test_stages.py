@@ -132,7 +132,7 @@ def test_no_traffic_no_leak() -> None:
     assert multi_stage(groups, [0, 0, 0], 2).nodes == [1]
 
 
-@pytest.mark.parametrize("max_leak", [-0.1, nan])
+@pytest.mark.parametrize("max_leak", [-0.1, nan, -inf, "x", None, True, 10**400])
 def test_bad_leak(max_leak: Any) -> None:
     with pytest.raises(RoutingError, match="max_leak: expected a share of traffic from 0"):
         multi_stage(Groups.of([0], [1], [0]), [1], 2, max_leak)
@@ -143,3 +143,18 @@ def test_one_filter_cannot_lead_to_parts() -> None:
     with pytest.raises(RoutingError, match="takes 2 filters or more, found 1"):
         multi_stage(groups, [1, 1], 1)
     assert multi_stage(groups, [1, 1], 1, max_leak=1.0).leak == [2.0]
+
+
+def test_all_leak_allowed() -> None:
+    groups = Groups.of([0, 2, 4, 9], [3, 5, 8, 12], [0, 1, 0, 2])
+    for weights in (np.zeros(7), np.ones(7)):
+        assert multi_stage(groups, weights, 1, inf).nodes == [1]
+    assert multi_stage(groups, np.zeros(7), 1).nodes == [1]
+
+
+def test_nodes_by_number() -> None:
+    stage = multi_stage(Groups.of([0], [1], [0]), [1], 2).stages[0]
+    assert len(stage.node(0)) == 1
+    for number in (-1, 1, 99, 0.5):
+        with pytest.raises(RoutingError, match=r"node .*: expected a number from 0 to 0"):
+            stage.node(number)  # type: ignore[arg-type]

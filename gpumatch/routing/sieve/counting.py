@@ -7,21 +7,19 @@ only where some of its attributes were not subscribed. All here is state and tim
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpumatch.codes import pointers, spans
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
-from gpumatch.routing.sieve.groups import Groups, values_of
 from gpumatch.routing.sieve.timers import TimerWheel
+from gpumatch.routing.sieve.trees import Number, Range, Tree, comparable, number_of, range_of
+from gpumatch.routing.sieve.values import integers_of, is_number, values_of
 
-Number: TypeAlias = int | float
-Ranges: TypeAlias = dict[Hashable, tuple[Number, Number]]  # by attribute, half-open
+Ranges: TypeAlias = dict[Hashable, Range]  # by attribute
 Message: TypeAlias = Mapping[Any, Any]  # value by attribute
 
 
@@ -29,17 +27,23 @@ class MessageCache:
     """Messages by id, from the first copy until ``timeout`` after it, each parsed once, when first asked for.
 
     It purges between ``timeout`` and ``timeout + resolution`` (a tenth of it if not given) after the message came.
+    The clock begins at ``start``.
     """
 
     def __init__(
-        self, timeout: float, *, resolution: float | None = None, parse: Callable[[Any], Message] | None = None
+        self,
+        timeout: float,
+        *,
+        resolution: float | None = None,
+        parse: Callable[[Any], Message] | None = None,
+        start: float = 0,
     ) -> None:
-        if not timeout > 0:
-            raise RoutingError(f"timeout of messages: expected a time above 0, found {timeout!r}")
+        if not is_number(timeout) or timeout <= 0:
+            raise RoutingError(f"timeout of messages: expected a finite time above 0, found {timeout!r}")
         self.timeout = timeout
         self.parses = 0  # how often a message was parsed
         self._parse = parse
-        self._wheel: TimerWheel[Hashable] = TimerWheel(timeout / 10 if resolution is None else resolution)
+        self._wheel: TimerWheel[Hashable] = TimerWheel(timeout / 10 if resolution is None else resolution, start=start)
         self._raw: dict[Hashable, Any] = {}
         self._parsed: dict[Hashable, Message] = {}
 
@@ -62,17 +66,22 @@ class MessageCache:
         if message_id not in self._raw:
             raise RoutingError(f"message {message_id!r} is not in the cache: it never came, or its time is over")
         if message_id not in self._parsed:
-            self.parses += 1
             raw = self._raw[message_id]
             self._parsed[message_id] = raw if self._parse is None else self._parse(raw)
+            self.parses += 1
         return self._parsed[message_id]
+
+    def discard(self, message_id: Hashable) -> None:
+        """Forget a message before its time, if it is there."""
+        self._wheel.cancel(message_id)
+        self._raw.pop(message_id, None)
+        self._parsed.pop(message_id, None)
 
     def advance(self, now: float) -> list[Hashable]:
         """Purge the messages whose time is over; their ids."""
         purged = self._wheel.advance(now)
         for message_id in purged:
-            del self._raw[message_id]
-            self._parsed.pop(message_id, None)
+            self.discard(message_id)
         return purged
 
 
@@ -92,25 +101,6 @@ class Counts(NamedTuple):
     message: Array  # as given
     subscription: Array  # int64, place in the rows
     copies: Array  # int64
-
-
-@dataclass(slots=True)
-class _Table:
-    """Of one tree: the group ranges that are subscribed to, and the rows of the subscriptions of each."""
-
-    groups: Groups
-    edges: list[Number]
-    found: dict[int, list[int]] = field(default_factory=dict)  # rows by group, as they are asked for
-
-    def rows(self, value: Number) -> list[int]:
-        group = bisect_right(self.edges, value) - 1
-        return self.of_group(group) if 0 <= group < len(self.groups) else []
-
-    def of_group(self, group: int) -> list[int]:
-        rows = self.found.get(group)
-        if rows is None:
-            rows = self.found[group] = self.groups.members(group).tolist()
-        return rows
 
 
 @dataclass(slots=True)
@@ -134,14 +124,20 @@ class OptimisticCounter:
     """
 
     def __init__(
-        self, timeout: float, *, resolution: float | None = None, parse: Callable[[Any], Message] | None = None
+        self,
+        timeout: float,
+        *,
+        resolution: float | None = None,
+        parse: Callable[[Any], Message] | None = None,
+        start: float = 0,
     ) -> None:
-        self.cache = MessageCache(timeout, resolution=resolution, parse=parse)
-        self.rows: list[Row] = []
+        self.cache = MessageCache(timeout, resolution=resolution, parse=parse, start=start)
         self.increments = 0  # of counters: n2 of the cost model, summed over messages
         self.full_matches = 0  # of a message with a subscription: n1
-        self._row: dict[Hashable, int] = {}
-        self._tables: dict[Hashable, _Table] = {}
+        self._rows: dict[int, Row] = {}  # by numbers that rise and are not used again
+        self._next = 0
+        self._number: dict[Hashable, int] = {}  # of a row, by id
+        self._trees: dict[Hashable, Tree] = {}
         self._pending: dict[Hashable, _Pending] = {}
 
     def subscribe(
@@ -159,35 +155,57 @@ class OptimisticCounter:
         if unknown is not None:
             raise RoutingError(f"subscribed: {unknown!r} is none of the subscriptions given")
         new = [_row(user, ranges, chosen.get(user)) for user, ranges in subscriptions.items()]
+        lines: dict[Hashable, list[Range]] = {}
         for row in new:
-            if row.id in self._row:
+            if row.id in self._number:
                 raise RoutingError(f"subscription {row.id!r} is there already")
-        rows = self.rows + new
-        tables = {tree: _table(tree, rows) for tree in dict.fromkeys(tree for row in new for tree in row.subscribed)}
-        self._row.update((row.id, len(self.rows) + i) for i, row in enumerate(new))
-        self.rows = rows
-        self._tables.update(tables)
+            for name, bounds in row.subscribed.items():
+                lines.setdefault(name, []).append(bounds)
+        for name, ranges in lines.items():
+            (self._trees.get(name) or Tree(name)).check(ranges)
+        for row in new:
+            self._number[row.id], self._rows[self._next] = self._next, row
+            for name, bounds in row.subscribed.items():
+                self._trees.setdefault(name, Tree(name)).add(self._next, bounds)
+            self._next += 1
+
+    def unsubscribe(self, subscription: Hashable) -> None:
+        """Remove a subscription. What it counted is forgotten, also if it comes again."""
+        row = self.row(subscription)
+        number = self._number.pop(subscription)
+        del self._rows[number]
+        for name in row.subscribed:
+            self._trees[name].remove(number)
+            if not self._trees[name].ranges:
+                del self._trees[name]
+        for held in self._pending.values():
+            held.counts.pop(number, None)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The matching table, in the order in which subscriptions were added."""
+        return list(self._rows.values())
 
     @property
     def trees(self) -> list[Hashable]:
         """Attributes that are subscribed to."""
-        return list(self._tables)
+        return list(self._trees)
 
     def ranges(self, tree: Hashable) -> Array:
         """Edges of the group ranges subscribed to on a tree: what its root is told."""
-        if tree not in self._tables:
+        if tree not in self._trees:
             raise RoutingError(f"tree {tree!r}: nothing is subscribed to on it; there are {self.trees}")
-        return self._tables[tree].groups.edges
+        return self._trees[tree].groups.edges
 
     def row(self, subscription: Hashable) -> Row:
-        if subscription not in self._row:
+        if subscription not in self._number:
             raise RoutingError(f"subscription {subscription!r} is not there")
-        return self.rows[self._row[subscription]]
+        return self._rows[self._number[subscription]]
 
     def pending(self, subscription: Hashable) -> dict[Hashable, int]:
         """Messages that came from some but not all of a subscription's trees, and from how many."""
         self.row(subscription)
-        row = self._row[subscription]
+        row = self._number[subscription]
         return {message: held.counts[row] for message, held in self._pending.items() if row in held.counts}
 
     def advance(self, now: float) -> list[Hashable]:
@@ -201,44 +219,47 @@ class OptimisticCounter:
         """A copy from a tree, with the value of its attribute as a label: the subscriptions that it completes.
 
         They come in the order in which they were added. A copy that none subscribed to, as leaks through filters do,
-        leaves no trace; a second copy from the same tree counts no more.
+        leaves no trace; a second copy from the same tree counts no more. Nor does a copy whose message cannot be parsed
+        leave a trace: it may come again.
         """
         self.advance(now)
-        label, table = _number(value, tree), self._tables.get(tree)
-        rows = table.rows(label) if table is not None and label is not None else []
-        if not rows:
+        label, known = number_of(value, f"value of {tree!r}"), self._trees.get(tree)
+        rows = known.rows(label) if known is not None and label is not None else []
+        held = self._pending.get(message_id, _Pending())
+        if not rows or tree in held.trees:
             return []
-        if self.cache.add(message_id, message):
-            self._pending[message_id] = _Pending()
-        held = self._pending[message_id]
-        if tree in held.trees:
-            return []
+        complete = {row for row in rows if held.counts.get(row, 0) + 1 == self._rows[row].attribute_count}
+        is_new = self.cache.add(message_id, message)
+        try:
+            matched = [self._rows[row].id for row in rows if row in complete and self._matches(row, message_id)]
+        except BaseException:
+            if is_new:
+                self.cache.discard(message_id)
+            raise
         held.trees.add(tree)
-        complete = self._count(held.counts, rows)
-        return [self.rows[row].id for row in complete if self.rows[row].full_match or self._matches(row, message_id)]
-
-    def _count(self, counts: dict[int, int], rows: list[int]) -> list[int]:
-        """One more for each row; those that are complete with it."""
-        self.increments += len(rows)
-        complete = []
-        for row in rows:
-            count = counts.get(row, 0) + 1
-            if count < self.rows[row].attribute_count:
-                counts[row] = count
-            else:
-                counts.pop(row, None)
-                complete.append(row)
-        return complete
+        self._pending[message_id] = held
+        self._count(held.counts, rows, complete)
+        return matched
 
     def _matches(self, row: int, message_id: Hashable) -> bool:
-        """Whether the attributes that are not subscribed hold as well."""
-        self.full_matches += 1
-        message = self.cache.parsed(message_id)
-        for attribute, (low, high) in self.rows[row].rest.items():
-            value = _number(message.get(attribute), attribute)
+        """Whether the attributes that are not subscribed hold as well. A value that is no number does not."""
+        rest = self._rows[row].rest
+        message = self.cache.parsed(message_id) if rest else {}
+        for attribute, (low, high) in rest.items():
+            value = comparable(message.get(attribute))
             if value is None or not low <= value < high:
                 return False
         return True
+
+    def _count(self, counts: dict[int, int], rows: list[int], complete: set[int]) -> None:
+        """One more for each row, and no more counts of those that are complete."""
+        self.increments += len(rows)
+        self.full_matches += sum(not self._rows[row].full_match for row in complete)
+        for row in rows:
+            if row in complete:
+                counts.pop(row, None)
+            else:
+                counts[row] = counts.get(row, 0) + 1
 
     def counts(self, copies: Mapping[Any, tuple[Any, Any]]) -> Counts:
         """What copies count to that are all there, in bulk: by tree the numbers of messages and their values.
@@ -246,42 +267,27 @@ class OptimisticCounter:
         A pure function of the subscriptions: no message is kept, none that is pending counts. A message that comes
         twice from a tree counts with its first value.
         """
-        places, messages = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for tree, (numbers, values) in copies.items():
-            distinct, first = np.unique(values_of(numbers, f"messages from {tree!r}"), return_index=True)
-            labels = values_of(values, f"values from {tree!r}")
-            if len(labels) != len(np.atleast_1d(numbers)):
-                raise RoutingError(f"tree {tree!r}: expected a value for each message, found {len(labels)} values")
-            table = self._tables.get(tree)
-            if table is not None:
-                message, row = _copies(table, distinct, labels[first])
+        rows, messages = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for name, (numbers, values) in copies.items():
+            given, labels = integers_of(numbers, f"messages from {name!r}"), values_of(values, f"values from {name!r}")
+            if len(labels) != len(given):
+                raise RoutingError(f"tree {name!r}: expected a value for each message, found {len(labels)} values")
+            distinct, first = np.unique(given, return_index=True)
+            if name in self._trees:
+                message, row = self._trees[name].copies(distinct, labels[first])
                 messages.append(message)
-                places.append(row)
-        place, message = np.concatenate(places), np.concatenate(messages)
-        known, number = np.unique(message, return_inverse=True)
-        pair, count = np.unique(number * len(self.rows) + place, return_counts=True)
-        return Counts(known[pair // max(len(self.rows), 1)], pair % max(len(self.rows), 1), count)
+                rows.append(row)
+        place = np.searchsorted(np.array(list(self._rows), np.int64), np.concatenate(rows))
+        known, number = np.unique(np.concatenate(messages), return_inverse=True)
+        size = max(len(self._rows), 1)
+        pair, count = np.unique(number * size + place, return_counts=True)
+        return Counts(known[pair // size], pair % size, count)
 
 
-def _copies(table: _Table, message: Array, values: Array) -> tuple[Array, Array]:
-    """Message and row of each increment that values on one tree cause."""
-    group = table.groups.locate(values)
-    message, group = message[group >= 0], group[group >= 0]
-    distinct, inverse = np.unique(group, return_inverse=True)
-    lists = [table.of_group(one) for one in distinct.tolist()]
-    lengths = np.array([len(rows) for rows in lists], np.int64)
-    flat = np.array([row for rows in lists for row in rows], np.int64)
-    at = spans(pointers(lengths)[:-1][inverse], lengths[inverse])
-    return np.repeat(message, lengths[inverse]), flat[at]
-
-
-def _row(user: Hashable, given: Mapping[Any, tuple[Any, Any]], subscribed: Iterable[Any] | None) -> Row:
-    ranges: Ranges = {}
-    for attribute, bounds in given.items():
-        low, high = (_number(bound, attribute) for bound in bounds)
-        if low is None or high is None or low > high:
-            raise RoutingError(f"range on {attribute!r} of {user!r}: expected low <= high, found {bounds!r}")
-        ranges[attribute] = (low, high)
+def _row(user: Hashable, given: Mapping[Any, Any], subscribed: Iterable[Any] | None) -> Row:
+    if not isinstance(given, Mapping):
+        raise RoutingError(f"subscription {user!r}: expected ranges by attribute, found {given!r}")
+    ranges: Ranges = {name: range_of(bounds, f"range on {name!r} of {user!r}") for name, bounds in given.items()}
     chosen = set(ranges if subscribed is None else subscribed)
     unknown = chosen - ranges.keys()
     if unknown:
@@ -291,35 +297,3 @@ def _row(user: Hashable, given: Mapping[Any, tuple[Any, Any]], subscribed: Itera
     mine = {attribute: bounds for attribute, bounds in ranges.items() if attribute in chosen}
     rest = {attribute: bounds for attribute, bounds in ranges.items() if attribute not in chosen}
     return Row(user, len(mine), not rest, mine, rest)
-
-
-def _table(tree: Hashable, rows: list[Row]) -> _Table:
-    held = [(*row.subscribed[tree], i) for i, row in enumerate(rows) if tree in row.subscribed]
-    lows, highs, owners = (list(column) for column in zip(*held, strict=True))
-    line = _line(lows + highs, tree)
-    groups = Groups.of(line[: len(lows)], line[len(lows) :], np.array(owners), len(rows))
-    return _Table(groups, groups.edges.tolist())
-
-
-def _line(bounds: list[Number], tree: Hashable) -> Array:
-    """Bounds on one attribute as int64 or, if any is a float, as float64. None may change its value by that."""
-    whole = all(isinstance(bound, int) for bound in bounds)
-    try:
-        line = np.array(bounds, np.int64 if whole else np.float64)
-    except OverflowError:
-        raise RoutingError(f"ranges on {tree!r}: expected integers that fit 64 bits with a sign") from None
-    for bound, kept in zip(bounds, line.tolist(), strict=True):
-        if bound != kept:
-            raise RoutingError(f"ranges on {tree!r}: {bound} cannot meet float bounds exactly; give all as integers")
-    return line
-
-
-def _number(value: Any, name: Any) -> Number | None:
-    """A value that compares exactly; None for one that is missing, as NaN is."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)):
-        raise RoutingError(f"value of {name!r}: expected a number, found {value!r}; give codes for other values")
-    return None if value != value else value

@@ -14,10 +14,11 @@ import numpy as np
 from gpumatch.codes import pointers, spans
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
-from gpumatch.routing.sieve.groups import Groups, on_line, one_line, values_of
+from gpumatch.routing.sieve.groups import Groups
+from gpumatch.routing.sieve.values import integers_of, is_whole, numbered, on_line, one_line, values_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Filters:
     """Ranges that do not overlap, upwards, and the nodes that each forwards to: ``node[ptr[f] : ptr[f + 1]]``."""
 
@@ -28,12 +29,16 @@ class Filters:
 
     def __post_init__(self) -> None:
         low, high = one_line(self.low, self.high)
-        ptr, node = values_of(self.ptr, "ptr").astype(np.int64), values_of(self.node, "node").astype(np.int32)
+        ptr, node = integers_of(self.ptr, "ptr"), integers_of(self.node, "node")
         if not (low < high).all() or not (high[:-1] <= low[1:]).all():
             raise RoutingError("filters: expected ranges that hold something and do not overlap, in rising order")
         if len(ptr) != len(low) + 1 or ptr[0] != 0 or ptr[-1] != len(node) or (np.diff(ptr) < 0).any():
             raise RoutingError(f"ptr: expected {len(low) + 1} offsets that rise from 0 to the {len(node)} nodes")
-        for name, array in zip(("low", "high", "ptr", "node"), (low, high, ptr, node), strict=True):
+        number = np.repeat(np.arange(len(low)), np.diff(ptr))
+        rises = (np.diff(node) > 0) | (np.diff(number) > 0)
+        if not rises.all() or not ((node >= 0) & (node <= np.iinfo(np.int32).max)).all():
+            raise RoutingError("node: expected numbers from 0 to 2**31 - 1, rising within each filter")
+        for name, array in zip(("low", "high", "ptr", "node"), (low, high, ptr, node.astype(np.int32)), strict=True):
             object.__setattr__(self, name, array)
 
     def __len__(self) -> int:
@@ -41,6 +46,7 @@ class Filters:
 
     def nodes(self, number: int) -> Array:
         """Where a filter forwards to."""
+        number = numbered(number, len(self), "filter")
         found: Array = self.node[self.ptr[number] : self.ptr[number + 1]]
         return found
 
@@ -63,9 +69,10 @@ class Filters:
 def optimal_filters(groups: Groups, weights: Any, k: int) -> Filters:
     """At most ``k`` filters with the least leak there is, for traffic ``weights`` in each group.
 
-    Exact up to the rounding of sums of weights, in time of at most ``k`` times the square of the groups. There are no
-    more filters than lower the leak, and none is wider than need be: nobody is interested in its margins. If every
-    run of groups with the same owners can have a filter of its own, it has, and there is no leak.
+    Exact up to the rounding of sums of weights, in time of at most ``k`` times the square of the groups and 12 bytes
+    of memory for each of ``k`` times the groups. There are no more filters than lower the leak, and none is wider than
+    need be: nobody is interested in its margins. If every run of groups with the same owners can have a filter of its
+    own, it has, and there is no leak.
     """
     traffic = checked(groups, weights, k)
     first, last = blocks_of(groups)
@@ -83,8 +90,11 @@ def optimal_filters(groups: Groups, weights: Any, k: int) -> Filters:
 
 
 def equal_width_filters(groups: Groups, k: int) -> Filters:
-    """At most ``k`` filters of equal width between the outermost finite edges, cut at the next edge above."""
-    checked(groups, None, k)
+    """At most ``k`` filters of equal width between the outermost finite edges, cut at the next edge above.
+
+    More filters than there are groups make them no narrower.
+    """
+    k = min(_filters(k), max(len(groups), 1))
     finite = groups.edges[np.isfinite(groups.edges)].astype(np.float64)
     if len(finite) < 2:
         return _cut(groups, np.zeros(0, np.int64))
@@ -95,7 +105,7 @@ def equal_width_filters(groups: Groups, k: int) -> Filters:
 
 def equal_count_filters(groups: Groups, k: int) -> Filters:
     """At most ``k`` filters with equal numbers of the groups that somebody is interested in."""
-    checked(groups, None, k)
+    k = min(_filters(k), max(len(groups), 1))
     wanted = np.flatnonzero(groups.counts)
     return _cut(groups, wanted[len(wanted) * np.arange(1, k) // k] if len(wanted) else np.zeros(0, np.int64))
 
@@ -157,11 +167,8 @@ def _edge_numbers(bounds: Array, groups: Groups) -> Array:
 
 
 def checked(groups: Groups, weights: Any, k: int) -> Array:
-    """Weights as floats, one for each group; none are needed where they are None."""
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise RoutingError(f"k: expected how many filters there may be, from 1, found {k!r}")
-    if weights is None:
-        return np.zeros(0)
+    """Weights as floats, one for each group, for at most ``k`` filters."""
+    _filters(k)
     found = values_of(weights, "weights").astype(np.float64)
     if len(found) != len(groups):
         raise RoutingError(f"weights: expected {len(groups)}, one for each group, found {len(found)}")
@@ -170,6 +177,12 @@ def checked(groups: Groups, weights: Any, k: int) -> Array:
     if not (found >= 0).all() or not np.isfinite(most):
         raise RoutingError("weights: expected numbers from 0 whose sum is finite, for all owners together")
     return found
+
+
+def _filters(k: int) -> int:
+    if not is_whole(k) or k < 1:
+        raise RoutingError(f"k: expected how many filters there may be, from 1, found {k!r}")
+    return k
 
 
 def blocks_of(groups: Groups) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
+from gpumatch.routing.sieve.values import exact_floats, integers_of, is_whole, numbered, on_line, one_line, values_of
 
 
 class Runs(NamedTuple):
@@ -23,41 +24,6 @@ class Runs(NamedTuple):
     last: Array  # int64, number of the last group
 
 
-def values_of(given: Any, name: str) -> Array:
-    """Values as an int64 or float64 array of one dimension; anything else is an error under that name."""
-    found = np.atleast_1d(np.asarray(given))
-    if found.ndim != 1:
-        raise RoutingError(f"{name}: expected one dimension, found {found.ndim}")
-    if found.size == 0 or found.dtype.kind == "i":
-        return found.astype(np.float64 if found.dtype.kind == "f" else np.int64)
-    if found.dtype.kind == "u":
-        if found.max() > np.iinfo(np.int64).max:
-            raise RoutingError(f"{name}: expected integers that fit 64 bits with a sign, found {found.max()}")
-        return found.astype(np.int64)
-    if found.dtype.kind != "f":
-        raise RoutingError(f"{name}: expected integers or floats, found {found.dtype}; give codes for other values")
-    return found.astype(np.float64)
-
-
-def one_line(low: Any, high: Any) -> tuple[Array, Array]:
-    """Bounds of ranges in one type. NaN, lengths that differ, and integers that no float64 equals are errors."""
-    bounds = [values_of(low, "low"), values_of(high, "high")]
-    if len(bounds[0]) != len(bounds[1]):
-        raise RoutingError(f"low and high: expected as many of both, found {len(bounds[0])} and {len(bounds[1])}")
-    is_float = any(bound.dtype.kind == "f" for bound in bounds)
-    for side, (name, bound) in enumerate(zip(("low", "high"), bounds, strict=True)):
-        if bound.dtype.kind == "f" and np.isnan(bound).any():
-            raise RoutingError(f"{name}: bounds are numbers or infinite, found NaN at {np.isnan(bound).argmax()}")
-        if is_float and bound.dtype.kind == "i":
-            bounds[side] = bound.astype(np.float64)
-            lost = np.where(bounds[side] < 2.0**63, bounds[side], 0).astype(np.int64) != bound
-            if lost.any():
-                raise RoutingError(
-                    f"{name}: {bound[lost.argmax()]} cannot meet float bounds exactly; give all bounds as integers"
-                )
-    return bounds[0], bounds[1]
-
-
 def aggregate(low: Any, high: Any) -> Array:
     """The distinct end points of the ranges, upwards: adjacent ones bound the group ranges. Empty ranges have none."""
     low, high = one_line(low, high)
@@ -65,7 +31,7 @@ def aggregate(low: Any, high: Any) -> Array:
     return np.unique(np.concatenate([low[held], high[held]]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Groups:
     """Group ranges between adjacent edges, and which owners are interested in each.
 
@@ -80,11 +46,11 @@ class Groups:
 
     @classmethod
     def of(cls, low: Any, high: Any, owner: Any, owners: int | None = None) -> Groups:
-        """From ranges and the owner of each. An owner may have many, and they may overlap."""
+        """From ranges and the owner of each. An owner may have many, that may overlap; of an empty one any number."""
         low, high = one_line(low, high)
-        owner, owners = _owners(owner, len(low), owners)
         held = low < high
-        low, high, owner = low[held], high[held], owner[held]
+        owner, owners = _owners(owner, held, owners)
+        low, high = low[held], high[held]
         edges = np.unique(np.concatenate([low, high]))
         first, last = np.searchsorted(edges, low), np.searchsorted(edges, high) - 1
         return cls.of_runs(edges, owner, first, last, owners)
@@ -105,8 +71,7 @@ class Groups:
 
     def members(self, group: int) -> Array:
         """The owners that are interested in a group, upwards."""
-        if not 0 <= group < len(self):
-            raise RoutingError(f"group {group}: expected a number from 0 to {len(self) - 1}")
+        group = numbered(group, len(self), "group")
         return self.runs.owner[(self.runs.first <= group) & (group <= self.runs.last)]
 
     def locate(self, values: Any) -> Array:
@@ -118,6 +83,8 @@ class Groups:
         low, high = one_line(low, high)
         if low.dtype.kind == "f" and self.edges.dtype.kind == "i":
             raise RoutingError("spanned: these groups are of integers, expected integer bounds, found floats")
+        if self.edges.dtype.kind == "f":
+            low, high = exact_floats(low, "low"), exact_floats(high, "high")
         below = np.searchsorted(self.edges, low, "right") - 1
         above = np.searchsorted(self.edges, high, "left")
         met = np.minimum(above, len(self)) - np.maximum(below, 0)
@@ -140,36 +107,20 @@ def locate(edges: Array, values: Any) -> Array:
     return np.where(found < edges[-1], place, -1)
 
 
-def on_line(values: Any, edges: Array) -> Array:
-    """Values in the type of the edges: on a line of integers a float is where the integer below it is.
-
-    What no int64 equals or follows, NaN included, becomes the largest, which no half-open range holds.
-    """
-    given = values_of(values, "values")
-    if edges.dtype.kind == "f" or given.dtype.kind == "i":
-        return given.astype(edges.dtype)
-    floor = np.floor(given)
-    found = np.full(len(given), np.iinfo(np.int64).max)
-    inside = (floor >= -(2.0**63)) & (floor < 2.0**63)
-    found[inside] = floor[inside].astype(np.int64)
-    return found
-
-
-def _owners(owner: Any, ranges: int, owners: int | None) -> tuple[Array, int]:
-    """Owners as int32, one for each range, and how many there are."""
-    found = values_of(owner, "owner")
-    if len(found) and found.dtype.kind != "i":
-        raise RoutingError("owner: expected integers from 0, found floats")
-    if len(found) != ranges:
-        raise RoutingError(f"owner: expected one for each of the {ranges} ranges, found {len(found)}")
-    highest = int(found.max(initial=-1))
-    owners = highest + 1 if owners is None else owners
-    if not -1 < owners <= np.iinfo(np.int32).max:
-        raise RoutingError(f"owners: expected a number from 0 to 2**31 - 1, found {owners}")
-    if highest >= owners or found.min(initial=0) < 0:
-        wrong = highest if highest >= owners else found.min()
-        raise RoutingError(f"owner: expected numbers from 0 to {owners - 1}, found {wrong}")
-    return found.astype(np.int32), owners
+def _owners(owner: Any, held: Array, owners: int | None) -> tuple[Array, int]:
+    """Owners as int32, one for each range that holds something, and how many there are."""
+    given = integers_of(owner, "owner")
+    if len(given) != len(held):
+        raise RoutingError(f"owner: expected one for each of the {len(held)} ranges, found {len(given)}")
+    if owners is None:
+        owners = max(int(given.max(initial=-1)) + 1, 0)
+    if not is_whole(owners) or not 0 <= owners <= np.iinfo(np.int32).max:
+        raise RoutingError(f"owners: expected a number from 0 to 2**31 - 1, found {owners!r}")
+    found = given[held]
+    wrong = (found < 0) | (found >= owners)
+    if wrong.any():
+        raise RoutingError(f"owner: expected numbers from 0 to {owners - 1}, found {found[wrong.argmax()]}")
+    return found.astype(np.int32), int(owners)
 
 
 def _merge(owner: Array, first: Array, last: Array, edges: int) -> Runs:

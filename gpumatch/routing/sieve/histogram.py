@@ -8,7 +8,8 @@ import numpy as np
 
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
-from gpumatch.routing.sieve.groups import locate, one_line, values_of
+from gpumatch.routing.sieve.groups import locate
+from gpumatch.routing.sieve.values import is_whole, one_line, values_of
 
 
 class Histogram:
@@ -24,7 +25,7 @@ class Histogram:
             raise RoutingError("edges of a histogram: expected two or more numbers, each above the one before")
         if not np.isfinite(_distance(found[:1], found[-1:])[0]):
             raise RoutingError(f"edges of a histogram: expected a finite width, found {found[0]} to {found[-1]}")
-        if window is not None and (isinstance(window, bool) or not isinstance(window, (int, np.integer)) or window < 1):
+        if window is not None and (not is_whole(window) or window < 1):
             raise RoutingError(f"window: expected how many of the last values count, from 1, or None, found {window!r}")
         self.edges = found
         self.window = window

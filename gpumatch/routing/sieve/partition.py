@@ -9,14 +9,14 @@ import numpy as np
 
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
-from gpumatch.routing.sieve.groups import one_line, values_of
+from gpumatch.routing.sieve.values import is_whole, numbered, one_line, values_of
 
 ORDERS = ("given", "low")
 MEASURES = ("ranges", "members")
 GROWTHS = ("bound", "exact")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Partition:
     """Subscriptions on nodes."""
 
@@ -27,7 +27,7 @@ class Partition:
 
     def subscriptions(self, node: int) -> Array:
         """Which ones a node has."""
-        return np.flatnonzero(self.node == node)
+        return np.flatnonzero(self.node == numbered(node, len(self.space), "node"))
 
 
 def partition(
@@ -94,10 +94,11 @@ def _pool(space: Any, capacity: Any, nodes: int | None, subscriptions: int) -> t
     if len(pools) > 1:
         raise RoutingError(f"space and capacity: expected as many of both or one for all, found {sorted(pools)}")
     limit = min(pools, default=nodes)
-    if nodes is not None and (nodes < 1 or nodes != limit):
-        raise RoutingError(f"nodes: expected {limit if pools else '1 or more'}, found {nodes}")
+    if nodes is not None and (not is_whole(nodes) or nodes < 1 or nodes != limit):
+        raise RoutingError(f"nodes: expected {limit if pools else '1 or more'}, found {nodes!r}")
     whole = np.minimum(np.floor(room), 2.0**62).astype(np.int64) if room.dtype.kind == "f" else room
-    return whole, rates, max(subscriptions, 1) if limit is None else limit
+    enough = max(subscriptions, 1)
+    return whole, rates, limit if pools and limit is not None else min(limit or enough, enough)
 
 
 def _misfit(number: int, low: Array, high: Array, load: Array, room: Array, rates: Array, nodes: int) -> RoutingError:

@@ -15,7 +15,6 @@ that two have made rare. They lose a little each, while second attributes of mos
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -24,6 +23,7 @@ import numpy as np
 
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
+from gpumatch.routing.sieve.values import integers_of, is_number, is_whole, values_of
 
 Rule: TypeAlias = Literal["best", "stop", "all"]
 RULES: tuple[str, ...] = get_args(Rule)
@@ -36,18 +36,20 @@ class CostModel:
     ``arrivals`` is the paper's ``M``: distinct messages, however many copies of each come. Shares of traffic are shares
     of these. Strictly they are those that match a range subscribed to, which changes with every range. But
     ``M * n1`` and ``M * n2``, full matches and increments per unit of time, do not depend on messages that match
-    nothing: all that are published do as well, as long as both the number and the shares are of them.
+    nothing: all that are published do as well, as long as both the number and the shares are of them. With the default
+    of 1, throughput is messages per unit of time; what is chosen does not depend on it.
     """
 
     tf: float
     tc: float
-    arrivals: float
+    arrivals: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("tf", "tc", "arrivals"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and (value > 0 or (name == "tc" and value == 0))):
-                raise RoutingError(f"{name} of a cost model: expected a number above 0, found {value!r}")
+            if not is_number(value) or not (value > 0 or (name == "tc" and value == 0)):
+                least = "from 0" if name == "tc" else "above 0"
+                raise RoutingError(f"{name} of a cost model: expected a finite number {least}, found {value!r}")
 
     def time(self, n1: Any, n2: Any) -> Any:
         """Of one message with ``n1`` full matches and ``n2`` increments."""
@@ -59,7 +61,7 @@ class CostModel:
             return 1 / (self.arrivals * np.asarray(self.time(n1, n2), np.float64))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Selection:
     """Which predicates are subscribed to, and what each step on the way there cost."""
 
@@ -104,7 +106,7 @@ def select_subscriptions(ptr: Any, p: Any, model: CostModel, *, rule: Rule = "be
     """
     if rule not in RULES:
         raise RoutingError(f"rule of select_subscriptions: expected one of {', '.join(RULES)}, found {rule!r}")
-    if batch < 1 or (batch > 1 and rule != "stop"):
+    if not is_whole(batch) or batch < 1 or (batch > 1 and rule != "stop"):
         raise RoutingError(f"batch: expected 1, or more with rule='stop', found {batch!r} with rule={rule!r}")
     ptr, p = _checked(ptr, p)
     steps = _steps(ptr, p)
@@ -118,12 +120,9 @@ def select_subscriptions(ptr: Any, p: Any, model: CostModel, *, rule: Rule = "be
 
 
 def _checked(ptr: Any, p: Any) -> tuple[Array, Array]:
-    ptr, p = np.asarray(ptr), np.asarray(p, np.float64)
-    if p.ndim != 1:
-        raise RoutingError(f"p: expected one dimension, found {p.ndim}")
-    if ptr.ndim != 1 or ptr.dtype.kind not in "iu" or not len(ptr) or ptr[0] != 0 or ptr[-1] != len(p):
-        raise RoutingError(f"ptr: expected integers in one dimension from 0 to {len(p)}, the number of probabilities")
-    ptr = ptr.astype(np.int64)
+    ptr, p = integers_of(ptr, "ptr"), values_of(p, "p").astype(np.float64)
+    if not len(ptr) or ptr[0] != 0 or ptr[-1] != len(p):
+        raise RoutingError(f"ptr: expected integers from 0 to {len(p)}, the number of probabilities")
     if (np.diff(ptr) < 1).any():
         raise RoutingError(f"subscription {(np.diff(ptr) < 1).argmax()}: expected at least one predicate, found none")
     bad = ~((p >= 0) & (p <= 1))

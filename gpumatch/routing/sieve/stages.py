@@ -15,10 +15,11 @@ from gpumatch.codes import pointers
 from gpumatch.errors import RoutingError
 from gpumatch.predicates import Array
 from gpumatch.routing.sieve.filters import Filters, blocks_of, checked, leak, optimal_filters
-from gpumatch.routing.sieve.groups import Groups, values_of
+from gpumatch.routing.sieve.groups import Groups
+from gpumatch.routing.sieve.values import is_number, numbered, values_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stage:
     """Nodes side by side. Their parts of the line do not overlap, so the filters of all lie one after another."""
 
@@ -37,13 +38,14 @@ class Stage:
 
     def node(self, number: int) -> Filters:
         """The filters of one node."""
+        number = numbered(number, self.nodes, "node")
         first, last = self.ptr[number], self.ptr[number + 1]
         ptr = self.filters.ptr[first : last + 1]
         low, high = self.filters.low[first:last], self.filters.high[first:last]
         return Filters(low, high, ptr - ptr[0], self.filters.node[ptr[0] : ptr[-1]])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stages:
     """From the root, which is the only node of the first stage, to the leaves."""
 
@@ -80,9 +82,9 @@ def multi_stage(groups: Groups, weights: Any, k: int, max_leak: float = 0.0) -> 
     a bisection finds to be enough; since parts are equal in groups, not in leak, fewer might do in rare cases.
     """
     traffic = checked(groups, weights, k)
-    if not max_leak >= 0:
+    if not (is_number(max_leak) or max_leak == np.inf) or max_leak < 0:
         raise RoutingError(f"max_leak: expected a share of traffic from 0, found {max_leak!r}")
-    bound = max_leak * float(traffic.sum())
+    bound = max_leak if max_leak == np.inf else max_leak * float(traffic.sum())
     blocks = blocks_of(groups)
     fails, enough = 0, max(-(-len(blocks[0]) // k), 1)  # so many parts have no leak: every block gets a filter
     found = _stage(groups, traffic, k, blocks, _split(len(blocks[0]), enough))

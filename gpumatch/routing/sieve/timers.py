@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from gpumatch.errors import RoutingError
+from gpumatch.routing.sieve.values import is_number, is_whole
 
 K = TypeVar("K", bound=Hashable)
 
@@ -20,10 +21,10 @@ class TimerWheel(Generic[K]):
     """
 
     def __init__(self, resolution: float, *, start: float = 0, slots: int = 512) -> None:
-        if not (math.isfinite(resolution) and resolution > 0):
+        if not is_number(resolution) or resolution <= 0:
             raise RoutingError(f"resolution of timers: expected a time above 0, found {resolution!r}")
-        if slots < 1:
-            raise RoutingError(f"slots of a timer wheel: expected at least 1, found {slots!r}")
+        if not is_whole(slots) or slots < 1:
+            raise RoutingError(f"slots of a timer wheel: expected a number from 1, found {slots!r}")
         self.resolution = resolution
         self.now = _finite(start, "start")
         self._tick = self._tick_of(start)
@@ -80,6 +81,6 @@ class TimerWheel(Generic[K]):
 
 
 def _finite(time: float, name: str) -> float:
-    if not math.isfinite(time):
+    if not is_number(time):
         raise RoutingError(f"{name}: expected a finite time, found {time!r}")
     return time
