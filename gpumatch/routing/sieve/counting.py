@@ -228,18 +228,33 @@ class OptimisticCounter:
         held = self._pending.get(message_id, _Pending())
         if not rows or tree in held.trees:
             return []
-        complete = {row for row in rows if held.counts.get(row, 0) + 1 == self._rows[row].attribute_count}
+        more, complete = self._count(held.counts, rows)
         is_new = self.cache.add(message_id, message)
         try:
-            matched = [self._rows[row].id for row in rows if row in complete and self._matches(row, message_id)]
+            matched = [self._rows[row].id for row in complete if self._matches(row, message_id)]
         except BaseException:
             if is_new:
                 self.cache.discard(message_id)
             raise
         held.trees.add(tree)
+        held.counts.update(more)
+        for row in complete:
+            held.counts.pop(row, None)
         self._pending[message_id] = held
-        self._count(held.counts, rows, complete)
+        self.increments += len(rows)
+        self.full_matches += sum(not self._rows[row].full_match for row in complete)
         return matched
+
+    def _count(self, counts: dict[int, int], rows: list[int]) -> tuple[dict[int, int], list[int]]:
+        """One more for each row: the counts of those that are not complete with it, and those that are."""
+        more, complete = {}, []
+        for row in rows:
+            count = counts.get(row, 0) + 1
+            if count < self._rows[row].attribute_count:
+                more[row] = count
+            else:
+                complete.append(row)
+        return more, complete
 
     def _matches(self, row: int, message_id: Hashable) -> bool:
         """Whether the attributes that are not subscribed hold as well. A value that is no number does not."""
@@ -250,16 +265,6 @@ class OptimisticCounter:
             if value is None or not low <= value < high:
                 return False
         return True
-
-    def _count(self, counts: dict[int, int], rows: list[int], complete: set[int]) -> None:
-        """One more for each row, and no more counts of those that are complete."""
-        self.increments += len(rows)
-        self.full_matches += sum(not self._rows[row].full_match for row in complete)
-        for row in rows:
-            if row in complete:
-                counts.pop(row, None)
-            else:
-                counts[row] = counts.get(row, 0) + 1
 
     def counts(self, copies: Mapping[Any, tuple[Any, Any]]) -> Counts:
         """What copies count to that are all there, in bulk: by tree the numbers of messages and their values.
