@@ -261,6 +261,19 @@ def test_a_sample_that_shows_little_does_little_harm() -> None:
     assert one_value.replication < 1.5
 
 
+def test_slips_are_told_in_few_words() -> None:
+    matcher, events = _stripes(300)
+    with pytest.raises(gm.RoutingError, match="shards is a whole number") as caught:
+        plan_shards(matcher, events)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 120
+    with pytest.raises(gm.RoutingError, match=r"needs a Matcher, found 'idx'; gm\.load"):
+        plan_shards("idx", 3)  # type: ignore[arg-type]
+    with pytest.raises(gm.RoutingError, match=r"cost is a CostModel\(tf, tc\), found 0\.1"):
+        plan_shards(matcher, 3, cost=0.1)  # type: ignore[arg-type]
+    report = plan_shards(matcher, 3, events=events).report(events)
+    assert repr(report).startswith("<ShardReport: 3 shards, 0.09 copies of each of 3,000 events")
+
+
 def test_removed_subscriptions_are_not_planned() -> None:
     matcher, events = _stripes(50)
     gone = [at for at in matcher.ids.tolist() if at < 2500]

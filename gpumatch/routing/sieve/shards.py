@@ -21,6 +21,7 @@ from gpumatch.routing.sieve.interest import Conditions, Lookup, column_interest,
 from gpumatch.routing.sieve.placing import NOWHERE, SLACKS, Candidates, place
 from gpumatch.routing.sieve.routes import Coded, Coder, ColumnFilter, Routes, ShardRouter
 from gpumatch.routing.sieve.selective import CostModel
+from gpumatch.routing.sieve.values import is_whole
 from gpumatch.segments import Source, join_sources
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class ShardReport:
     leaked: int  # of these, those that filters without a limit would have held back
     dropped: int  # events that no shard receives
     busiest: int  # copies that the busiest shard receives
+
+    def __repr__(self) -> str:
+        few = f"{self.replication:.2f} copies of each of {self.events:,} events, {self.dropped:,} dropped"
+        return f"<ShardReport: {self.shards} shards, {few}, leak {self.leak:.1%}, balance {self.balance:.2f}>"
 
     @property
     def shards(self) -> int:
@@ -139,7 +144,7 @@ def plan_shards(
     ones are chosen, and by default there is no limit and no leak. ``cost``: of a copy of an event (``tf``) and of
     testing an attribute of one (``tc``); an attribute is tested only if that pays.
     """
-    _check(shards, capacity, filters)
+    _check(matcher, shards, capacity, filters, cost)
     source, attributes = matcher._source(), matcher._attributes
     count = _count(len(source), shards, capacity)
     book, table = encode_block(source.block, attributes)
@@ -158,13 +163,22 @@ def plan_shards(
     return ShardPlan(matcher, source, (best.shard, best.tree), router, exact)
 
 
-def _check(shards: int | None, capacity: int | None, filters: int | None) -> None:
+def _check(matcher: Any, shards: Any, capacity: Any, filters: Any, cost: Any) -> None:
+    if not hasattr(matcher, "_source"):
+        raise RoutingError(f"plan_shards needs a Matcher, found {_shown(matcher)}; gm.load opens a saved one")
+    if not isinstance(cost, CostModel):
+        raise RoutingError(f"cost is a CostModel(tf, tc), found {_shown(cost)}")
     if shards is None and capacity is None:
         raise RoutingError("plan_shards needs the number of shards, the capacity of one, or both")
     for name, value in (("shards", shards), ("capacity", capacity), ("filters", filters)):
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if value is not None and not (whole and value >= 1):
-            raise RoutingError(f"{name} is a whole number from 1 on, found {value!r}")
+        if value is not None and not (is_whole(value) and value >= 1):
+            raise RoutingError(f"{name} is a whole number from 1 on, found {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """What was found, in a few words: it may be a whole data set."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{type(value).__name__} {text[:40]}…"
 
 
 def _halves(batch: EventBatch) -> tuple[list[EventBatch], list[EventBatch]]:
