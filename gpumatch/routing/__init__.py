@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from gpumatch.routing.overlays.multicast import DestinationLists, destination_lists
     from gpumatch.routing.overlays.network import Delivery, Network
-    from gpumatch.routing.overlays.overlap import overlap
+    from gpumatch.routing.overlays.overlap import Overlaps, overlap
     from gpumatch.routing.overlays.reconfigure import Reconfiguration, mean_hops, reconfigure
     from gpumatch.routing.overlays.tables import RoutingTable
     from gpumatch.routing.overlays.topology import Topology
@@ -43,7 +43,7 @@ _HOMES = {
     "overlays.graphs": ("from_networkx", "random_graph", "to_networkx", "transit_stub_graph", "waxman_graph"),
     "overlays.multicast": ("DestinationLists", "destination_lists"),
     "overlays.network": ("Delivery", "Network"),
-    "overlays.overlap": ("overlap",),
+    "overlays.overlap": ("Overlaps", "overlap"),
     "overlays.reconfigure": ("Reconfiguration", "mean_hops", "reconfigure"),
     "overlays.tables": ("RoutingTable",),
     "overlays.topology": ("Topology",),
@@ -79,6 +79,7 @@ __all__ = [
     "MessageCache",
     "Network",
     "OptimisticCounter",
+    "Overlaps",
     "Partition",
     "Reconfiguration",
     "RoutingTable",
