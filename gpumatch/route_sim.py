@@ -27,6 +27,21 @@ _GRAPHS = ("random", "waxman", "transit-stub")
 _PROTOCOLS = ("d-dbr", "merc", "fbr")
 _MILLISECOND = 1_000_000
 _MOST_BROKERS = 5_000  # tables of all pairs of brokers stay below half a gigabyte
+_DEFAULTS: dict[str, Any] = {  # of what is simulated: --thesis takes none of these
+    "brokers": 100,
+    "degree": 6.0,
+    "graph": "random",
+    "protocol": "all",
+    "cluster_size": 10,
+    "interested": 0.5,
+    "events": 500,
+    "rate": 30.0,
+    "subscriptions": 30,
+    "links_lost": 0.0,
+    "brokers_lost": 0.0,
+    "fail_at": 0.5,
+    "detection": 100.0,
+}
 _SHOWN = (
     ("messages per event", "messages_per_event", "{:,.1f}"),
     ("mean destination list", "mean_list", "{:.2f}"),
@@ -37,6 +52,7 @@ _SHOWN = (
     ("latency, p50, ms", "latency_p50_ms", "{:,.1f}"),
     ("latency, p99, ms", "latency_p99_ms", "{:,.1f}"),
     ("delivered", "delivered", "{:.2%}"),
+    ("of those with a path", "delivered_with_path", "{:.2%}"),
     ("duplicates dropped", "duplicates", "{:,.0f}"),
     ("messages lost", "lost", "{:,.0f}"),
     ("events sent again", "sent_again", "{:,.0f}"),
@@ -58,20 +74,20 @@ def add_arguments(
 ) -> None:
     """``positive`` and ``new_file`` read a whole number and the name of a file to write."""
     add = parser.add_argument
-    add("--thesis", action="store_true", help="the thesis' figures beside ours over 10 seeds, in about a minute")
-    add("--brokers", type=positive, default=100, metavar="N", help="default: 100")
-    add("--degree", type=float, default=6.0, metavar="D", help="mean number of neighbours (default: 6)")
-    add("--graph", choices=_GRAPHS, default="random", help="merc always has a transit-stub graph (default: random)")
-    add("--protocol", choices=("all", *_PROTOCOLS), default="all")
-    add("--cluster-size", type=positive, default=10, metavar="N", help="of a transit-stub graph (default: 10)")
-    add("--interested", type=float, default=0.5, metavar="SHARE", help="of the brokers, per event (default: 0.5)")
-    add("--events", type=positive, default=500, metavar="N", help="default: 500")
-    add("--rate", type=float, default=30.0, metavar="R", help="events a second (default: 30)")
-    add("--subscriptions", type=positive, default=30, metavar="N", help="of each broker (default: 30)")
-    add("--links-lost", type=float, default=0.0, metavar="SHARE", help="that fail while events are published")
-    add("--brokers-lost", type=float, default=0.0, metavar="SHARE", help="that fail while events are published")
-    add("--fail-at", type=float, default=0.5, metavar="SHARE", help="of that time; 0: before the first (default: 0.5)")
-    add("--detection", type=float, default=100.0, metavar="MS", help="until failures are noticed (default: 100)")
+    add("--thesis", action="store_true", help="the thesis' figures beside ours over 10 seeds, in one to two minutes")
+    add("--brokers", type=positive, metavar="N", help="default: 100")
+    add("--degree", type=float, metavar="D", help="mean number of neighbours (default: 6)")
+    add("--graph", choices=_GRAPHS, help="merc always has a transit-stub graph (default: random)")
+    add("--protocol", choices=("all", *_PROTOCOLS), help="default: all")
+    add("--cluster-size", type=positive, metavar="N", help="of a transit-stub graph (default: 10)")
+    add("--interested", type=float, metavar="SHARE", help="of the brokers, per event (default: 0.5)")
+    add("--events", type=positive, metavar="N", help="default: 500")
+    add("--rate", type=float, metavar="R", help="events a second (default: 30)")
+    add("--subscriptions", type=positive, metavar="N", help="of each broker (default: 30)")
+    add("--links-lost", type=float, metavar="SHARE", help="that fail while events are published")
+    add("--brokers-lost", type=float, metavar="SHARE", help="that fail while events are published")
+    add("--fail-at", type=float, metavar="SHARE", help="of that time; 0: before the first (default: 0.5)")
+    add("--detection", type=float, metavar="MS", help="until failures are noticed (default: 100)")
     add("--seed", type=int, default=0, metavar="N", help="default: 0")
     add("--seeds", type=positive, metavar="N", help="so many from --seed on (default: 1; with --thesis 10)")
     add("--json", type=new_file, metavar="FILE", help="also write all figures as JSON")
@@ -80,10 +96,8 @@ def add_arguments(
 
 def run(args: argparse.Namespace, bar: Progress) -> Report:
     with _needs_extra():
-        if args.seed < 0:
-            raise RoutingError(f"--seed: expected 0 or more, found {args.seed}")
-        if args.brokers > _MOST_BROKERS:
-            raise RoutingError(f"--brokers: expected at most {_MOST_BROKERS:,}, found {args.brokers:,}")
+        _fill_in(args)
+        _check(args)
         if args.plot is not None:
             from gpumatch.routing_pictures import check_picture
 
@@ -91,6 +105,39 @@ def run(args: argparse.Namespace, bar: Progress) -> Report:
         report = _thesis(args, bar) if args.thesis else _simulate(args, bar)
     report.lines += [f"wrote {path}" for path in (args.json, args.plot) if path is not None]
     return report
+
+
+def _fill_in(args: argparse.Namespace) -> None:
+    """Defaults of what was not asked for."""
+    given = [_option(name) for name in _DEFAULTS if getattr(args, name) is not None]
+    if args.thesis and given:
+        raise RoutingError(f"--thesis sets up its own experiments: leave out {', '.join(given)}")
+    for name, value in _DEFAULTS.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What one option, or two together, make impossible, by the options' names."""
+    if args.seed < 0:
+        raise RoutingError(f"--seed: expected 0 or more, found {args.seed}")
+    if args.json is not None and str(args.json) == "-":
+        raise RoutingError("--json: expected the name of a file, found '-'")
+    if args.brokers > _MOST_BROKERS:
+        raise RoutingError(f"--brokers: expected at most {_MOST_BROKERS:,}, found {args.brokers:,}")
+    for name in ("interested", "links_lost", "brokers_lost", "fail_at"):
+        share = getattr(args, name)
+        if not 0 <= share <= 1:
+            raise RoutingError(f"{_option(name)}: expected a share from 0 to 1 (0.2 is 20 %), found {share:g}")
+    if not 0 <= args.detection <= 1e6:
+        raise RoutingError(f"--detection: expected 0 to 1,000,000 milliseconds, found {args.detection:g}")
+    clusters = args.protocol in ("all", "merc") or args.graph == "transit-stub"
+    if clusters and args.cluster_size > args.brokers:
+        raise RoutingError(f"--cluster-size: expected 1 to {args.brokers} (all --brokers), found {args.cluster_size}")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 @contextmanager
@@ -115,34 +162,29 @@ def _simulate(args: argparse.Namespace, bar: Progress) -> Report:
     for seed in seeds:
         workload = Workload.random(args.brokers, args.events, args.rate, args.interested, seed)
         for protocol in protocols:
-            topology, clusters = _graph(args, protocol, seed)
-            failures = _failures(args, topology, workload, seed)
+            overlay = _graph(args, protocol, seed)
+            failures = _failures(args, getattr(overlay, "topology", overlay), workload, seed)
             task = bar.add_task(f"{protocol}, seed {seed}", total=max(len(workload.destinations), 1))
 
             def show(delivered: int, task: Any = task) -> None:
                 bar.update(task, completed=delivered)
 
-            results[protocol].append(simulate(topology, workload, protocol, clusters, costs, failures, show))
+            results[protocol].append(simulate(overlay, workload, protocol, costs, failures, show))
             bar.remove_task(task)
     return _told(args, results, seeds)
 
 
-def _graph(args: argparse.Namespace, protocol: str, seed: int) -> tuple[Topology, Clusters | None]:
+def _graph(args: argparse.Namespace, protocol: str, seed: int) -> Topology | Clusters:
     from gpumatch.routing.overlays.graphs import random_graph, transit_stub_graph, waxman_graph
 
     if protocol == "merc" or args.graph == "transit-stub":
-        clusters = transit_stub_graph(args.brokers, args.cluster_size, args.degree, seed)
-        return clusters.topology, clusters if protocol == "merc" else None
-    return (random_graph if args.graph == "random" else waxman_graph)(args.brokers, args.degree, seed), None
+        return transit_stub_graph(args.brokers, args.cluster_size, args.degree, seed)
+    return (random_graph if args.graph == "random" else waxman_graph)(args.brokers, args.degree, seed)
 
 
 def _failures(args: argparse.Namespace, topology: Topology, workload: Workload, seed: int) -> Failures:
     from gpumatch.routing.simulator.failures import Failures, random_failures
 
-    if not 0 <= args.fail_at <= 1:
-        raise RoutingError(f"--fail-at: expected a share of the time from 0 to 1, found {args.fail_at}")
-    if not 0 <= args.detection <= 1e6:
-        raise RoutingError(f"--detection: expected 0 to 1,000,000 milliseconds, found {args.detection}")
     losses = random_failures(topology, args.links_lost, args.brokers_lost, seed)
     moment = int(args.fail_at * int(workload.times[-1]))
     return Failures(losses.changes(moment), round(args.detection * _MILLISECOND))
@@ -157,6 +199,7 @@ def _told(args: argparse.Namespace, results: dict[str, list[Simulated]], seeds: 
     busiest = (" ".join(str(each["busiest_broker"]) for each in several[:3]) for several in found.values())
     rows.append(("busiest broker", *busiest))
     report = Report(_title(args, seeds), [(("", *found), rows)])
+    report.lines.append("with a path: source and broker are up at the end, and the links left join them")
     if "merc" in found and args.graph != "transit-stub":
         report.lines.append(f"merc: on a transit-stub graph in clusters of about {args.cluster_size}")
     if args.json is not None:
@@ -180,7 +223,15 @@ def _plain(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, A
 def _title(args: argparse.Namespace, seeds: range) -> str:
     kind = f"{args.brokers:,} brokers, {args.graph}, degree {args.degree:g}"
     several = f"{len(seeds)} seeds: mean (min..max)" if len(seeds) > 1 else f"seed {seeds[0]}"
-    return f"{kind}; {args.events:,} events, {args.rate:g} a second, {args.interested:.0%} interested; {several}"
+    events = f"{args.events:,} events, {args.rate:g} a second, {args.interested:.0%} interested"
+    return "; ".join((kind, events, *_lost(args), several))
+
+
+def _lost(args: argparse.Namespace) -> list[str]:
+    shares = (("links", args.links_lost), ("brokers", args.brokers_lost))
+    lost = " and ".join(f"{share * 100:.3g}% of the {what}" for what, share in shares if share)
+    when = f"after {args.fail_at:.0%} of the time, noticed within {args.detection:g} ms"
+    return [f"{lost} fail {when}"] if lost else []
 
 
 def _spread(values: list[float], form: str) -> str:
@@ -207,11 +258,14 @@ def _thesis(args: argparse.Namespace, bar: Progress) -> Report:
     curves = [*experiments.list_curves(args.seed), *experiments.failure_curves(seeds)]
     bar.advance(task, 4)
     curves.append(experiments.latency_curves(args.seed, done=lambda: bar.advance(task)))
-    report = Report("", [(("thesis", "its figure", f"ours, {len(seeds)} seeds", "min..max", "differs", "Waxman"), [])])
-    report.tables[0][1].extend(_row(row) for row in rows)
+    header = ("figure", "thesis", "ours", "min..max", "differs", "Waxman")
+    report = Report(f"the thesis' figures and ours over {len(seeds)} seeds", [(header, [_row(row) for row in rows])])
+    report.lines += [
+        f"{row.figure.key}: {row.figure.what}{f' ({row.figure.note})' if row.figure.note else ''}" for row in rows
+    ]
     key, what = experiments.BESIDE
-    report.lines.append(f"{what}: {sum(each[key] for each in found) / len(found):.2f}")
-    report.lines += [f"{row.figure.what}: {row.figure.note}" for row in rows if row.figure.note]
+    mean = sum(each[key] for each in found) / len(found)
+    report.lines.append(f"{what}, of which the thesis has no figure: {mean:.2f}")
     seconds = time.perf_counter() - started
     report.lines.append(f"{seconds:.0f} s")
     if args.json is not None:
@@ -234,4 +288,4 @@ def _row(row: Row) -> tuple[str, ...]:
     waxman = form.format(sum(row.waxman) / len(row.waxman)) if row.waxman else ""
     low, high = form.format(min(row.values)), form.format(max(row.values))
     bound = "> " if figure.bound else ""
-    return figure.what, bound + form.format(figure.paper), form.format(row.mean), f"{low}..{high}", differs, waxman
+    return figure.key, bound + form.format(figure.paper), form.format(row.mean), f"{low}..{high}", differs, waxman

@@ -395,7 +395,8 @@ def random_clusters(rng: np.random.Generator, topology: Topology) -> Clusters:
 
 def assert_agrees(case: tuple[Any, ...]) -> Simulated:
     """The simulation of a case, if it is what one message at a time gives."""
-    found, plain = simulate(*case), Plain(*case)
+    topology, workload, protocol, clusters, costs, failures = case
+    found, plain = simulate(clusters or topology, workload, protocol, costs, failures), Plain(*case)
     pairs = zip(found.event.tolist(), found.broker.tolist(), strict=True)
     answers = zip(found.time.tolist(), found.hops.tolist(), strict=True)
     assert dict(zip(pairs, answers, strict=True)) == plain.delivered
@@ -405,6 +406,7 @@ def assert_agrees(case: tuple[Any, ...]) -> Simulated:
     assert (counts.duplicates, counts.lost, counts.again) == (plain.duplicates, plain.lost, plain.again)
     assert counts.matches.tolist() == plain.matches
     assert counts.busy.tolist() == plain.busy
+    assert found.utilisation.max(initial=0) <= 1
     missing = {
         (event, broker)
         for event, brokers in enumerate(plain.interested)

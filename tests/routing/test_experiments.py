@@ -89,7 +89,7 @@ def test_merc_lists_are_those_of_the_simulation(seed: int) -> None:
     clusters = transit_stub_graph(60, 12, 4, seed)
     workload = Workload.random(60, 30, 10.0, 0.4, seed)
     size, from_source = merc_lists(clusters, workload)
-    found = simulate(clusters.topology, workload, "merc", clusters)
+    found = simulate(clusters, workload, "merc")
     assert np.bincount(size).tolist() == found.counts.sizes.tolist()
     assert from_source.sum() == found.counts.sent[1]
     assert size[from_source].sum() == found.counts.entries[1]

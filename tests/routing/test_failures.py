@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +85,7 @@ def test_all_who_can_be_reached_are_reached_once(seed: int, protocol: str) -> No
     times = rng.integers(12_000_000, size=len(losses.links) + len(losses.brokers))
     times = times // 3_000_000 * 3_000_000  # four moments
     changes = [Change(int(time), it.what) for time, it in zip(times, losses.changes(0), strict=True)]
-    found = simulate(topology, workload, protocol, clusters, failures=Failures(changes, 2_000_000))
+    found = simulate(clusters or topology, workload, protocol, failures=Failures(changes, 2_000_000))
     left = topology.without(losses.links, losses.brokers)
     event = np.repeat(np.arange(30), np.diff(workload.offsets))
     got = set(zip(found.event.tolist(), found.broker.tolist(), strict=True))
@@ -94,6 +96,8 @@ def test_all_who_can_be_reached_are_reached_once(seed: int, protocol: str) -> No
     assert got <= set(zip(event.tolist(), workload.destinations.tolist(), strict=True))
     assert len(found.event) + found.undelivered.shape[1] == len(event)
     assert found.counts.lost > 0
+    assert found.topology.links.tolist() == left.links.tolist()
+    assert found.delivered < found.delivered_with_path == 1
 
 
 @pytest.mark.parametrize("protocol", ["d-dbr", "merc"])
@@ -102,9 +106,8 @@ def test_after_all_repairs_all_are_reached(protocol: str) -> None:
     clusters = random_clusters(np.random.default_rng(5), topology) if protocol == "merc" else None
     losses = random_failures(topology, links=0.6, brokers=0.4, seed=5)
     changes = losses.changes(1_000_000) + losses.changes(9_000_000, up=True)
-    found = simulate(
-        topology, Workload.random(30, 40, 5000.0, 0.7, 5), protocol, clusters, failures=Failures(changes, 500_000)
-    )
+    workload = Workload.random(30, 40, 5000.0, 0.7, 5)
+    found = simulate(clusters or topology, workload, protocol, failures=Failures(changes, 500_000))
     assert found.delivered == 1
     assert found.counts.again > 0
 
@@ -131,6 +134,8 @@ def test_before_the_start_reachability_decides() -> None:
 
     expected = {(a, b) for a in range(n) for b in range(n) if intact(a, b)}
     assert set(zip(fbr.event.tolist(), fbr.broker.tolist(), strict=True)) == expected
+    assert d_dbr.delivered_with_path == 1
+    assert fbr.delivered_with_path == len(expected) / np.count_nonzero(left.distance >= 0)
 
 
 def test_random_failures() -> None:
@@ -167,3 +172,44 @@ def test_other_impossible_failures() -> None:
         Failures([], -1)
     with pytest.raises(RoutingError, match="down from the start"):
         simulate(RING.without(brokers=[2]), one_event([1]), failures=Failures([Change(3, 2)]))
+
+
+@pytest.mark.parametrize("bad", [1.5, 2e9, np.float64(3), "5", None])
+def test_times_are_whole_nanoseconds(bad: Any) -> None:
+    """Seconds given as a float are refused, and not waited for."""
+    losses = random_failures(RING, links=0.5, seed=1)
+    for call in (lambda: Change(bad, 3), lambda: losses.changes(bad)):
+        with pytest.raises(
+            RoutingError, match=r"time: expected whole nanoseconds \(a second is 1_000_000_000\), found"
+        ):
+            call()
+    with pytest.raises(RoutingError, match="detection: expected whole nanoseconds"):
+        Failures([], bad)
+
+
+def test_links_and_brokers_in_any_form() -> None:
+    forms: list[Any] = [(1, 0), [1, 0], np.array([1, 0]), RING.links[0][::-1], (np.int64(1), np.int16(0))]
+    assert {Change(np.int64(5), what) for what in forms} == {Change(5, (1, 0))}
+    assert Change(5, np.int64(3)) == Change(5, 3)
+    for bad in (None, "01", 1.5, [0], [0, 1, 2], [[0, 1]], (0, 1.0), [], (0, "1")):
+        with pytest.raises(RoutingError, match="what: expected a broker number or a link"):
+            Change(5, bad)
+    found = simulate(RING, one_event([1]), costs=COSTS, failures=Failures(iter([Change(np.int64(50), RING.links[0])])))
+    assert found.hops.tolist() == [3]
+
+
+def test_pairs_with_a_path() -> None:
+    """A broker that is down has none; one that FBR has lost the way to still has."""
+    work = one_event([1, 2, 3], time=10)
+    for what, protocol, shares in (
+        ([2], "d-dbr", (2 / 3, 1)),
+        ([2], "fbr", (2 / 3, 1)),
+        ([(0, 3)], "d-dbr", (1, 1)),
+        ([(0, 3)], "fbr", (2 / 3, 2 / 3)),
+        ([2, (0, 3)], "d-dbr", (1 / 3, 1)),
+    ):
+        found = simulate(RING, work, protocol, COSTS, Failures([Change(0, each) for each in what]))
+        assert (found.delivered, found.delivered_with_path) == shares
+    alone = simulate(RING, work, failures=Failures([Change(0, 0)]))
+    assert alone.delivered == 0
+    assert math.isnan(alone.delivered_with_path)

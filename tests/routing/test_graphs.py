@@ -160,3 +160,11 @@ def test_networkx_both_ways() -> None:
     assert from_networkx(nx.Graph()).brokers == 0
     with pytest.raises(RoutingError, match="expected an undirected graph"):
         from_networkx(nx.DiGraph([(0, 1)]))
+
+
+def test_nodes_are_numbered_in_the_graphs_order() -> None:
+    graph = nx.Graph([("b", "a"), ("a", "c")])
+    names = list(graph.nodes)
+    topology = from_networkx(graph)
+    assert names == ["b", "a", "c"]
+    assert {(names[a], names[b]) for a, b in topology.links.tolist()} == {("b", "a"), ("a", "c")}

@@ -141,3 +141,8 @@ def test_without_messages(topology: Topology) -> None:
 def test_errors(sources: object, destinations: object, message: str) -> None:
     with pytest.raises(RoutingError, match=message):
         destination_lists(Topology(3, [(0, 1)]), sources, destinations)
+
+
+def test_repr_is_short() -> None:
+    found = destination_lists(Topology(4, [(0, 1), (1, 2)]), [0], np.ones((1, 4), bool))
+    assert repr(found) == "<DestinationLists: 2 messages, 1.50 destinations each, 1 destinations unreachable>"

@@ -178,3 +178,14 @@ def test_the_hops_of_70_brokers_fall_as_in_the_thesis() -> None:
 def test_errors(rates: Array, options: dict[str, int], message: str) -> None:
     with pytest.raises(RoutingError, match=message):
         reconfigure(Topology(3, [(0, 1), (1, 2)]), rates, **{"max_degree": 3, **options})
+
+
+def test_hops_may_rise_unless_asked_not_to() -> None:
+    """The docstring's ring: what two brokers gain, two others lose."""
+    ring = Topology(6, [(at, (at + 1) % 6) for at in range(6)])
+    rates = np.zeros((6, 6))
+    rates[0, 3], rates[1, 4] = 100, 5
+    freely, better = (reconfigure(ring, rates, max_degree=1, only_better=only) for only in (False, True))
+    assert (freely.hops_before, round(freely.hops_after, 1)) == (3, 4.8)
+    assert better.hops_after <= 3
+    assert better.settled

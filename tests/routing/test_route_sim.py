@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from gpumatch import cli, route_sim
+from gpumatch.routing.overlays.topology import Topology
 from gpumatch.routing.simulator import experiments
+from gpumatch.routing.simulator.protocols import Costs
+from gpumatch.routing.simulator.simulation import simulate
+from gpumatch.routing.simulator.traffic import Workload
+from gpumatch.routing_pictures import Bars, curves_of, draw_curves
 
 SMALL = ["route-sim", "--brokers", "20", "--degree", "3", "--events", "20", "--cluster-size", "5"]
 
@@ -53,16 +58,18 @@ def test_same_seed_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--degree", "0.5"], "no connected graph"),
         (["--degree", "30"], "no connected graph"),
-        (["--interested", "2"], "from 0 to 1"),
+        (["--interested", "2"], "--interested: expected a share from 0 to 1 (0.2 is 20 %), found 2"),
         (["--rate", "0"], "above 0"),
         (["--rate", "nan"], "above 0"),
         (["--rate", "1e-9"], "nanoseconds"),
-        (["--links-lost", "1.5"], "links: expected a share"),
-        (["--brokers-lost", "-1"], "brokers: expected a share"),
+        (["--links-lost", "1.5"], "--links-lost: expected a share from 0 to 1 (0.2 is 20 %), found 1.5"),
+        (["--brokers-lost", "-1"], "--brokers-lost: expected a share"),
+        (["--links-lost", "nan"], "--links-lost: expected a share"),
         (["--fail-at", "3"], "--fail-at"),
         (["--detection", "-5"], "--detection"),
         (["--seed", "-1"], "--seed"),
-        (["--cluster-size", "99"], "expected 1 to 20 brokers in a cluster"),
+        (["--cluster-size", "99"], "--cluster-size: expected 1 to 20 (all --brokers), found 99"),
+        (["--json", "-"], "--json: expected the name of a file, found '-'"),
         (["--brokers", "99999"], "at most 5,000"),
     ],
 )
@@ -109,8 +116,12 @@ def test_thesis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     out, picture = tmp_path / "a.json", tmp_path / "a.svg"
     assert cli.main(["route-sim", "--thesis", "--seeds", "3", "--json", str(out), "--plot", str(picture)]) == 0
     text = capsys.readouterr().out
-    for part in ("+10.0%", "holds", "MaxDegree is not printed", "2.75", "3.90"):
+    for part in ("+10.0%", "holds", "MaxDegree is not printed", "2.75", "3.90", "over 3 seeds"):
         assert part in text
+    for figure in experiments.FIGURES:  # in one line each, in 80 columns
+        assert f"│ {figure.key} " in text
+        assert f"\n{figure.key}: {figure.what}" in text
+    assert "…" not in text
     told = json.loads(out.read_text())
     assert told["seeds"] == [0, 1, 2]
     assert len(told["table"]) == len(experiments.FIGURES)
@@ -125,3 +136,52 @@ def test_help_is_quick() -> None:
     code = "import sys, gpumatch.cli; gpumatch.cli._parser(); print('scipy' in sys.modules, 'networkx' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "False"]
+
+
+def test_the_thesis_takes_no_options_of_simulations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["route-sim", "--thesis", "--brokers", "100", "--links-lost", "0.2", "--seed", "1"]) == 2
+    assert "leave out --brokers, --links-lost\n" in capsys.readouterr().err
+
+
+def test_nobody_is_interested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a.json"
+    assert cli.main([*SMALL, "--interested", "0", "--json", str(out), "--plot", str(tmp_path / "a.png")]) == 0
+    capsys.readouterr()
+    for several in json.loads(out.read_text())["found"].values():
+        assert 0 < several[0]["busiest_share"] <= 1
+        assert several[0]["delivered_with_path"] is None
+
+
+def test_failures_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a.json"
+    assert cli.main([*SMALL, "--links-lost", "0.2", "--brokers-lost", "0.25", "--json", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "20% of the links and 25% of the brokers fail after 50% of the time, noticed within 100 ms" in text
+    assert "of those with a path" in text
+    assert "with a path: source and broker are up" in text
+    d_dbr = json.loads(out.read_text())["found"]["d-dbr"][0]
+    assert d_dbr["delivered"] < d_dbr["delivered_with_path"] == 1
+    assert cli.main(SMALL) == 0
+    assert "fail" not in capsys.readouterr().out.splitlines()[0]
+
+
+def test_parts_of_the_picture(tmp_path: Path) -> None:
+    """Latencies have a logarithmic axis if they are far apart; what is delivered is beside them."""
+    line = Topology(3, [(0, 1), (1, 2)])
+    work = Workload.random(3, 5, 100.0, 1.0, 1)
+    slow, quick = (
+        simulate(line, work, name, Costs(subscription=cost)) for name, cost in (("fbr", 10**6), ("d-dbr", 0))
+    )
+    latency, lists, delivered = curves_of([quick, slow])
+    assert isinstance(latency, experiments.Curves)
+    assert latency.log == "y"
+    assert isinstance(lists, experiments.Curves)
+    assert lists.log == ""
+    assert isinstance(delivered, Bars)
+    assert delivered.shares == {"d-dbr": [1, 1], "fbr": [1, 1]}
+    alike = simulate(line, Workload([0], [0], [0, 1], [2]), costs=Costs())
+    near = curves_of([alike, alike])[0]
+    assert isinstance(near, experiments.Curves)
+    assert near.log == ""
+    draw_curves([latency, lists, delivered], tmp_path / "a.svg")
+    assert "of those with a path" in (tmp_path / "a.svg").read_text()

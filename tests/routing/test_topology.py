@@ -230,3 +230,19 @@ def test_a_large_overlay() -> None:
     line = Topology(1_000, np.stack((np.arange(999), np.arange(1, 1_000)), axis=1))
     assert line.distance[0, 999] == 999
     assert line.parent[0].tolist() == list(range(-1, 999))
+
+
+def test_connected() -> None:
+    line = Topology(4, [(0, 1), (1, 2), (2, 3)])
+    assert line.connected
+    assert not line.without(links=[(1, 2)]).connected
+    assert line.without(brokers=[0]).connected  # those that are up
+    assert not line.without(brokers=[1]).connected
+    assert Topology(0, []).connected
+    assert Topology(1, []).connected
+    assert not Topology(2, []).connected
+    assert Topology(2, [], [False, False]).connected
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        some = Topology(8, np.argwhere(np.triu(rng.random((8, 8)) < 0.25, 1)), rng.random(8) < 0.7)
+        assert some.connected == bool((some.distance[np.ix_(some.up, some.up)] >= 0).all())

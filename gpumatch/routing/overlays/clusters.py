@@ -6,7 +6,7 @@ Two clusters may share several edge brokers, and clusters may lie in a cycle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import RoutingError
+from gpumatch.routing.overlays.checks import expect, whole
 from gpumatch.routing.overlays.topology import Array, Topology, broker_numbers, check_broker
 
 
@@ -29,6 +30,9 @@ class Clusters:
     members: Sequence[Any]  # arrays once made
 
     def __post_init__(self) -> None:
+        expect("topology", self.topology, Topology)
+        if not isinstance(self.members, Iterable) or not all(isinstance(each, Iterable) for each in self.members):
+            raise RoutingError("members: expected the brokers of each cluster, such as [[0, 1, 2], [2, 3]]")
         members = [broker_numbers(brokers, self.topology.brokers) for brokers in self.members]
         for brokers in members:
             brokers.setflags(write=False)
@@ -43,7 +47,8 @@ class Clusters:
         cluster joins that cluster too, so clusters end larger than ``size``: a lot where links do not keep to the near.
         Each cluster is connected in itself and none lies inside another.
         """
-        if size < 1:
+        expect("topology", topology, Topology)
+        if whole("size", size) < 1:
             raise RoutingError(f"size: expected at least one broker in a cluster, found {size}")
         home = _homes(topology, size, seed)
         members = [set(np.flatnonzero(home == cluster).tolist()) for cluster in range(int(home.max(initial=-1)) + 1)]

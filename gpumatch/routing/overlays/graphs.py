@@ -10,6 +10,7 @@ to 0.1 % at degree 6 (100 and 700 brokers, where one draw of three and four of f
 from __future__ import annotations
 
 from math import isfinite
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
 from gpumatch.errors import RoutingError
+from gpumatch.routing.overlays.checks import expect, whole
 from gpumatch.routing.overlays.clusters import Clusters
 from gpumatch.routing.overlays.topology import Array, Topology
 
@@ -34,6 +36,7 @@ def waxman_graph(brokers: int, degree: float, seed: int = 0, alpha: float = 0.2)
     Two brokers at distance d are linked with probability ``beta * exp(-d / (alpha * L))``, L the longest distance: the
     smaller ``alpha``, the more links are short. ``beta`` is such that there are ``round(brokers * degree / 2)`` links.
     """
+    expect("alpha", alpha, Real)
     if not alpha > 0:
         raise RoutingError(f"alpha: expected a number above 0, found {alpha}")
     rng = np.random.default_rng(seed)
@@ -53,7 +56,7 @@ def transit_stub_graph(brokers: int, size: int, degree: float, seed: int = 0) ->
     backbone is ``degree`` or as near as can be, and the clusters share the other links: in all there are
     ``round(brokers * degree / 2)``. Where ``brokers`` is no multiple of ``size``, clusters differ by one broker.
     """
-    if not 1 <= size <= brokers:
+    if not 1 <= whole("size", size) <= whole("brokers", brokers):
         raise RoutingError(f"size: expected 1 to {brokers} brokers in a cluster, found {size}")
     count = round(brokers / size)
     stubs = np.array_split(np.arange(count, brokers), count)
@@ -79,7 +82,12 @@ def transit_stub_graph(brokers: int, size: int, degree: float, seed: int = 0) ->
 
 
 def from_networkx(graph: Any) -> Topology:
-    """Any undirected graph of networkx. Its nodes become brokers 0, 1, ... in their order; loops are left out."""
+    """Any undirected graph of networkx; loops are left out.
+
+    A topology has no names: broker ``i`` is ``list(graph.nodes)[i]``, the nodes in the graph's own order.
+    """
+    if not hasattr(graph, "is_directed"):
+        raise RoutingError(f"graph: expected a graph of networkx, found {type(graph).__name__}")
     if graph.is_directed():
         raise RoutingError("expected an undirected graph, found a directed one; see its to_undirected()")
     number = {node: at for at, node in enumerate(graph.nodes)}
@@ -88,6 +96,7 @@ def from_networkx(graph: Any) -> Topology:
 
 def to_networkx(topology: Topology) -> Any:
     """The brokers that are up and their links as ``networkx.Graph``: to draw, or for its measures."""
+    expect("topology", topology, Topology)
     import networkx as nx
 
     graph = nx.Graph()
@@ -97,6 +106,8 @@ def to_networkx(topology: Topology) -> Any:
 
 
 def _link_count(brokers: int, degree: float) -> int:
+    brokers = whole("brokers", brokers)
+    expect("degree", degree, Real)
     least, most = max(brokers - 1, 0), _pair_count(brokers)
     links = round(brokers * degree / 2) if isfinite(degree) else -1
     if brokers < 1 or not least <= links <= most:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import RoutingError
+from gpumatch.routing.overlays.checks import expect
 from gpumatch.routing.overlays.topology import Array, Topology
 
 CELLS = 1 << 20  # pairs of event and broker that are worked on at once
@@ -32,6 +33,10 @@ class DestinationLists:
     def __len__(self) -> int:
         return len(self.event)
 
+    def __repr__(self) -> str:
+        lost = f", {len(self.unreachable):,} destinations unreachable" if len(self.unreachable) else ""
+        return f"<DestinationLists: {len(self):,} messages, {self.mean_list:.2f} destinations each{lost}>"
+
     @property
     def mean_list(self) -> float:
         """Destinations per message; NaN without messages."""
@@ -49,6 +54,7 @@ def destination_lists(topology: Topology, sources: Any, destinations: Any) -> De
     ``destinations``: a bool matrix (events, brokers), or CSR as a tuple (offsets, brokers). A source that is among its
     own destinations needs no message; a source that is down reaches nobody.
     """
+    expect("topology", topology, Topology)
     n = topology.brokers
     source = np.asarray(sources)
     if source.ndim != 1 or (source.dtype.kind not in "iu" and source.size):

@@ -17,20 +17,27 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import RoutingError
+from gpumatch.routing.overlays.checks import expect, whole
 from gpumatch.routing.overlays.topology import Array, Topology
 
 
 @dataclass(frozen=True, slots=True)
 class Reconfiguration:
-    """A new topology and what led to it."""
+    """A new topology and what led to it.
+
+    ``added`` and ``dropped``: links (m, 2) that were not there before, and that are gone. ``exchanges``: links made on
+    the way, also those that were dropped again later. ``rounds``: how often every broker had its turn. ``settled``: the
+    last round changed nothing, so more rounds would not either; False if ``rounds`` ran out before.
+    ``hops_before``, ``hops_after``: mean per message.
+    """
 
     topology: Topology
-    added: Array  # (a, 2): links that were not there before
-    dropped: Array  # (d, 2): links that are gone
-    exchanges: int  # links made on the way; those that were dropped again count too
-    rounds: int  # how often every broker had its turn
-    settled: bool  # the last round changed nothing
-    hops_before: float  # mean per message
+    added: Array
+    dropped: Array
+    exchanges: int
+    rounds: int
+    settled: bool
+    hops_before: float
     hops_after: float
 
     def __repr__(self) -> str:
@@ -46,13 +53,22 @@ def reconfigure(
     seed: int | None = None,
     only_better: bool = False,
 ) -> Reconfiguration:
-    """Give brokers that talk much a link of their own, so that none has more than ``max_degree`` by it.
+    """Give brokers that talk much a link of their own, in exchange for others where they have ``max_degree`` already.
 
     ``rates``: messages (n, n), from each broker to each; what two brokers send each other adds up. They take turns by
     number or, with a ``seed``, in an order drawn for each round, until a round changes nothing or ``rounds`` are over.
-    A broker with more links than ``max_degree`` keeps their number. Brokers that could reach each other still can: a
-    link whose loss would part them is never dropped, and an exchange of two that would together is not made.
+    Brokers that could reach each other still can: a link whose loss would part them is never dropped, and an exchange
+    of two that would together is not made.
+
+    ``only_better``: make an exchange only if it shortens the way of all messages together. Without it, as in the
+    thesis, the two ends weigh their own messages only, and what others lose may be more, so look at ``hops_after``: on
+    a ring of six, ``rates[0, 3] = 100``, ``rates[1, 4] = 5`` and ``max_degree=1`` lead from 3 hops to 4.8.
+
+    ``max_degree`` bounds what is made, not what is there: a broker with more links drops one for each that it makes, so
+    it keeps their number, and no link is dropped only to come down to ``max_degree``.
     """
+    expect("topology", topology, Topology)
+    max_degree, rounds = whole("max_degree", max_degree), whole("rounds", rounds)
     weight = _weights(rates, topology)
     if max_degree < 1 or rounds < 0:
         raise RoutingError(f"expected max_degree of at least 1 and rounds of at least 0, found {max_degree}, {rounds}")
@@ -81,6 +97,7 @@ def reconfigure(
 
 def mean_hops(topology: Topology, rates: Any = None) -> float:
     """Hops per message, or per pair of brokers without ``rates``. Pairs without a path are left out; NaN if all are."""
+    expect("topology", topology, Topology)
     distance = topology.distance
     weight = np.ones(distance.shape) if rates is None else _weights(rates, topology)
     weight = np.where(distance > 0, weight, 0)

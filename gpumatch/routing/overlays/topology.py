@@ -15,9 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
+from scipy.sparse.csgraph import connected_components, shortest_path
 
 from gpumatch.errors import RoutingError
+from gpumatch.routing.overlays.checks import whole
 
 Array: TypeAlias = NDArray[Any]
 
@@ -38,6 +39,7 @@ class Topology:
     up: Any = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "brokers", whole("brokers", self.brokers))
         if not 0 <= self.brokers <= MOST_BROKERS:
             raise RoutingError(f"expected 0 to {MOST_BROKERS:,} brokers, found {self.brokers:,}")
         up = np.ones(self.brokers, bool) if self.up is None else np.array(self.up)
@@ -73,17 +75,28 @@ class Topology:
         self._check(broker)
         return neighbours[offsets[broker] : offsets[broker + 1]]
 
+    @property
+    def connected(self) -> bool:
+        """Do all brokers that are up reach each other? True also if there are none."""
+        if not self.up.any():
+            return True
+        part = connected_components(self._graph(), directed=False)[1][self.up]
+        return bool((part == part[0]).all())
+
+    def _graph(self) -> Any:
+        offsets, neighbours = self.adjacency
+        return csr_array((np.ones(len(neighbours)), neighbours, offsets), shape=(self.brokers, self.brokers))
+
     @cached_property
     def distance(self) -> Array:
-        """Hops from each broker to each: int16 (n, n), -1 where there is no path. A broker that is down reaches nobody.
+        """Hops from each broker to each, int16 (n, n): ``distance[a, b]`` is the length of ``path(a, b)``.
 
-        From a broker that is up to itself it is 0.
+        It is 0 from a broker that is up to itself, and -1 where there is no path: a broker that is down reaches nobody,
+        not even itself.
         """
         if not self.brokers:
             return _fixed(np.empty((0, 0), np.int16))
-        offsets, neighbours = self.adjacency
-        graph = csr_array((np.ones(len(neighbours)), neighbours, offsets), shape=(self.brokers, self.brokers))
-        hops = shortest_path(graph, method="D", unweighted=True)
+        hops = shortest_path(self._graph(), method="D", unweighted=True)
         hops[np.isinf(hops)] = -1
         distance = hops.astype(np.int16)
         distance[~self.up, ~self.up] = -1
@@ -91,7 +104,10 @@ class Topology:
 
     @cached_property
     def next_hop(self) -> Array:
-        """The SPRTs: ``[at, to]`` is the neighbour to send to; -1 for the broker itself and where there is no path."""
+        """The SPRTs, int16 (n, n): ``next_hop[at, to]`` is the neighbour of ``at`` that it sends to for ``to``.
+
+        Of several on shortest paths it is the lowest-numbered; -1 for the broker itself and where there is no path.
+        """
         offsets, neighbours = self.adjacency
         distance, degrees = self.distance, self.degrees
         hop = np.full(distance.shape, -1, np.int16)
@@ -104,7 +120,10 @@ class Topology:
 
     @cached_property
     def parent(self) -> Array:
-        """``[source, v]``: the broker before v on the path from the source; -1 for the source and without a path."""
+        """The trees of paths, int16 (n, n): ``parent[source, to]`` is the one before ``to`` on ``path(source, to)``.
+
+        -1 for the source itself and where there is no path.
+        """
         distance, hop = self.distance, self.next_hop
         parent = np.full(distance.shape, -1, np.int16)
         source, to = np.nonzero(distance > 0)
@@ -176,13 +195,13 @@ class Topology:
 
 def check_broker(broker: int, brokers: int) -> None:
     """Is there a broker of this number among so many?"""
-    if not 0 <= broker < brokers:
+    if not 0 <= whole("broker", broker, "a broker number") < brokers:
         raise RoutingError(f"there is no broker {broker}: they are numbered 0 to {brokers - 1}")
 
 
 def broker_numbers(given: Any, brokers: int) -> Array:
     """Some of so many brokers, from an array or any iterable: int64, distinct, ascending."""
-    numbers = np.asarray(given if isinstance(given, np.ndarray) else list(given))
+    numbers = _array(given, "broker numbers")
     if not numbers.size:
         return np.empty(0, np.int64)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
@@ -193,9 +212,17 @@ def broker_numbers(given: Any, brokers: int) -> Array:
     return numbers
 
 
+def _array(given: Any, expected: str) -> Array:
+    """Of an array or any iterable."""
+    try:
+        return np.asarray(given if isinstance(given, np.ndarray) else list(given))
+    except (TypeError, ValueError):  # no iterable, or rows of different lengths
+        raise RoutingError(f"expected {expected}, found {type(given).__name__} {given!r:.60}") from None
+
+
 def _links(given: Any, brokers: int) -> Array:
     """As int64 of shape (m, 2), the lower number first."""
-    pairs = np.asarray(given if isinstance(given, np.ndarray) else list(given))
+    pairs = _array(given, "pairs of broker numbers")
     if not pairs.size:
         return np.empty((0, 2), np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gpumatch.errors import RoutingError
+from gpumatch.routing.overlays.checks import expect, nanoseconds, whole
 from gpumatch.routing.overlays.topology import Array, Topology, check_broker
 from gpumatch.routing.simulator.traffic import LATEST
 
@@ -20,11 +22,20 @@ _NEVER = LATEST - 1  # what is not repaired
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A link ``(a, b)`` or a broker that goes down, or up again, at a time in nanoseconds."""
+    """A link ``(a, b)`` or a broker that goes down, or up again, at a time in whole nanoseconds."""
 
     time: int
-    what: tuple[int, int] | int
+    what: Any  # a tuple of two, or an int, once made
     up: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "time", nanoseconds("time", self.time))
+        ends = self.what if isinstance(self.what, (tuple, list, np.ndarray)) else (self.what,)
+        expected = "a broker number or a link (a, b)"
+        if len(np.shape(ends)) != 1 or not (len(ends) == 2 or ends is not self.what):
+            raise RoutingError(f"what: expected {expected}, found {self.what!r:.60}")
+        numbers = tuple(whole("what", end, expected) for end in ends)
+        object.__setattr__(self, "what", numbers if len(numbers) == 2 else numbers[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +46,17 @@ class Losses:
     brokers: Array
 
     def changes(self, time: int, up: bool = False) -> list[Change]:
-        """They go down, or up, at this time."""
+        """One ``Change`` for each: all go down or, with ``up``, up again at this time in whole nanoseconds.
+
+        ``Failures(losses.changes(t) + losses.changes(later, up=True))`` loses and repairs them.
+        """
         links = [Change(time, (int(a), int(b)), up) for a, b in self.links]
         return links + [Change(time, int(broker), up) for broker in self.brokers]
 
 
 def random_failures(topology: Topology, links: float = 0.0, brokers: float = 0.0, seed: int = 0) -> Losses:
     """A share of the links and a share of the brokers that are up, drawn at random."""
+    expect("topology", topology, Topology)
     for name, share in (("links", links), ("brokers", brokers)):
         if not 0 <= share <= 1:
             raise RoutingError(f"{name}: expected a share from 0 to 1 to be lost, found {share}")
@@ -53,12 +68,19 @@ def random_failures(topology: Topology, links: float = 0.0, brokers: float = 0.0
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Changes in any order, and how long it takes until they are noticed, in nanoseconds."""
+    """Changes in any order, and how long it takes until they are noticed, in whole nanoseconds."""
 
     changes: Sequence[Change] = ()
     detection: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.changes, Iterable):
+            hint = "; pass losses.changes(time)" if isinstance(self.changes, Losses) else ""
+            raise RoutingError(f"changes: expected a list of Change, found {type(self.changes).__name__}{hint}")
+        object.__setattr__(self, "changes", tuple(self.changes))
+        for change in self.changes:
+            expect("changes", change, Change)
+        object.__setattr__(self, "detection", nanoseconds("detection", self.detection))
         if not 0 <= self.detection < LATEST:
             raise RoutingError(f"detection: expected 0 to {LATEST:,} nanoseconds, found {self.detection}")
 
@@ -94,7 +116,9 @@ class Outages:
                 if not self.topology.up[change.what]:
                     raise RoutingError(f"broker {change.what} cannot fail: it is down from the start")
             elif _link(change.what) not in links:
-                raise RoutingError(f"the link {change.what[0]}-{change.what[1]} cannot fail: there is none")
+                raise RoutingError(
+                    f"the link {change.what[0]}-{change.what[1]} cannot fail: there is none; see Topology.links"
+                )
 
     def _of_links(self, down: dict[tuple[int, int] | int, list[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
         """A link is down whenever it or one of its ends is."""

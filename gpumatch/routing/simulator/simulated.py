@@ -7,22 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.routing.overlays.topology import Array
+from gpumatch.routing.overlays.topology import Array, Topology
 from gpumatch.routing.simulator.traffic import Workload
 
 
 @dataclass(slots=True)
 class Counts:
-    """Sums over messages, as they go along."""
+    """Sums over messages, as they go along.
 
-    sent: Array  # by hop: messages over links, those that are lost too
-    entries: Array  # by hop: destinations in their lists
-    sizes: Array  # messages by the length of their lists
-    matches: Array  # by broker
-    busy: Array  # by broker, nanoseconds
-    duplicates: int = 0  # copies that found the event there already
-    lost: int = 0  # messages lost on links or in the queues of brokers that failed
-    again: int = 0  # events sent again by their sources
+    ``sent``: messages over links, those that are lost too, and ``entries``: destinations in their lists, both by hop
+    from 1 on. ``sizes``: messages by the length of their lists. ``matches`` and ``busy`` (nanoseconds): by broker.
+    ``duplicates``: copies that found the event there already. ``lost``: messages lost on links or in the queues of
+    brokers that failed. ``again``: events sent again by their sources. ``last``: when the last work was done.
+    """
+
+    sent: Array
+    entries: Array
+    sizes: Array
+    matches: Array
+    busy: Array
+    duplicates: int = 0
+    lost: int = 0
+    again: int = 0
+    last: int = 0
 
     @classmethod
     def of(cls, brokers: int) -> Counts:
@@ -39,16 +46,28 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """Deliveries are by event, then by broker; times are nanoseconds."""
+    """What a simulation gave. Times are nanoseconds.
+
+    One entry per delivery, by event, then by broker: ``event`` (its number in the workload), ``broker``, ``time``, when
+    the broker was done with it, and ``hops`` that the delivered copy travelled. ``undelivered``: int64 (2, m), the
+    events and below them the brokers that are interested and did not get them. ``counts``: sums of messages, matches
+    and work, see ``Counts``. ``topology``: the overlay after all failures and repairs.
+    """
 
     protocol: str
     workload: Workload
     event: Array
     broker: Array
-    time: Array  # when the broker was done with the event
-    hops: Array  # that the delivered copy travelled
-    undelivered: Array  # (2, m): event and broker
+    time: Array
+    hops: Array
+    undelivered: Array
     counts: Counts
+    topology: Topology
+
+    def __repr__(self) -> str:
+        pairs = len(self.event) + self.undelivered.shape[1]
+        share = f"{self.delivered:.1%} of {pairs:,} delivered" if pairs else "nothing to deliver"
+        return f"<Simulated: {self.protocol}, {len(self.workload):,} events, {share}, {self.messages:,} messages>"
 
     @property
     def messages(self) -> int:
@@ -72,6 +91,18 @@ class Simulated:
         return _ratio(len(self.event), len(self.event) + self.undelivered.shape[1])
 
     @property
+    def delivered_with_path(self) -> float:
+        """The same, of the pairs whose source and broker are up and have a path when all failures are over.
+
+        A path for whatever protocol: FBR misses those where it is not the path that it had.
+        """
+        got, missing = (
+            int(np.count_nonzero(self.topology.distance[self.workload.sources[event], broker] >= 0))
+            for event, broker in ((self.event, self.broker), self.undelivered)
+        )
+        return _ratio(got, got + missing)
+
+    @property
     def latency(self) -> Array:
         """Nanoseconds from publication to delivery."""
         return self.time - self.workload.times[self.event]
@@ -85,9 +116,9 @@ class Simulated:
 
     @property
     def utilisation(self) -> Array:
-        """By broker: the share of the time, up to the last delivery, that it was busy."""
-        last = int(self.time.max(initial=0))
-        return self.counts.busy / max(last, 1)
+        """By broker: the share of the time, from the first event until the last work is done, that it was busy."""
+        first = int(self.workload.times[0]) if len(self.workload) else 0
+        return self.counts.busy / max(self.counts.last - first, 1)
 
     def to_dict(self) -> dict[str, Any]:
         """The figures that one looks at first."""
@@ -106,6 +137,7 @@ class Simulated:
             "latency_p50_ms": self.latency_ms(50),
             "latency_p99_ms": self.latency_ms(99),
             "delivered": self.delivered,
+            "delivered_with_path": self.delivered_with_path,
             "duplicates": self.counts.duplicates,
             "lost": self.counts.lost,
             "sent_again": self.counts.again,

@@ -23,6 +23,7 @@ from itertools import pairwise
 import numpy as np
 
 from gpumatch.errors import RoutingError
+from gpumatch.routing.overlays.checks import expect
 from gpumatch.routing.overlays.clusters import Clusters
 from gpumatch.routing.overlays.topology import Array, Topology
 from gpumatch.routing.simulator.calendar import Batch, Calendar
@@ -34,29 +35,32 @@ from gpumatch.routing.simulator.traffic import Workload
 
 
 def simulate(
-    topology: Topology,
+    overlay: Topology | Clusters,
     workload: Workload,
     protocol: str = "d-dbr",
-    clusters: Clusters | None = None,
     costs: Costs | None = None,
     failures: Failures | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Simulated:
     """Send the workload's events through the overlay.
 
-    ``protocol``: d-dbr, merc (which needs ``clusters``) or fbr. ``progress`` is told how many deliveries there are.
+    ``protocol``: d-dbr, merc (which needs ``Clusters``; the others take their topology) or fbr. ``progress`` is told
+    how many deliveries there are.
     """
+    expect("overlay", overlay, Topology, Clusters)
+    expect("workload", workload, Workload, hint="Workload.of_matcher(matcher, events, times, sources) asks a matcher")
     if protocol not in PROTOCOLS:
         raise RoutingError(f"the protocol is one of {', '.join(PROTOCOLS)}, found {protocol!r}")
-    if (protocol == "merc") != (clusters is not None):
-        raise RoutingError("merc, and only merc, needs clusters: pass them as clusters=Clusters(…)")
-    if clusters is not None and (
-        clusters.topology.brokers != topology.brokers or not np.array_equal(clusters.topology.links, topology.links)
-    ):
-        raise RoutingError("the clusters are of another topology; pass clusters.topology")
+    if protocol == "merc" and not isinstance(overlay, Clusters):
+        raise RoutingError("merc needs Clusters(topology, members) as overlay, found a Topology; see Clusters.grow")
+    costs = Costs() if costs is None else costs
+    expect("costs", costs, Costs, hint="pass Costs(latency=…, …); clusters are the overlay")
+    failures = Failures() if failures is None else failures
+    expect("failures", failures, Failures, hint="Failures(changes) takes Changes, such as losses.changes(time)")
+    topology = overlay.topology if isinstance(overlay, Clusters) else overlay
     workload.check(topology.brokers)
-    run = _Run(topology, workload, protocol, clusters, costs or Costs(), failures or Failures())
-    return run.run(progress)
+    clusters = overlay if isinstance(overlay, Clusters) and protocol == "merc" else None
+    return _Run(topology, workload, protocol, clusters, costs, failures).run(progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +259,7 @@ class _Run:
         counts, n = self.counts, len(self.free)
         done = failed < 0
         worked = np.where(done, service, np.clip(failed - depart + service, 0, service))
+        counts.last = max(counts.last, int(np.where(done, depart, failed)[worked > 0].max(initial=0)))
         counts.busy += np.bincount(batch.broker, worked, n).astype(np.int64)
         counts.matches += np.bincount(batch.broker[done & self._matches(look)], minlength=n)
         counts.duplicates += int(np.count_nonzero(look.dropped & done))
@@ -298,7 +303,9 @@ class _Run:
         event = np.repeat(np.arange(len(work)), np.diff(work.offsets))
         delivered = (event[there], work.destinations[there], sources.reached[there], sources.hops[there])
         missing = np.stack((event[~there], work.destinations[~there]))
-        return Simulated(self.protocol, work, *delivered, missing, self.counts)
+        final = len(self.outages.times)
+        topology = self.topology if self.version == final else self.outages.known(final)
+        return Simulated(self.protocol, work, *delivered, missing, self.counts, topology)
 
 
 def _departures(broker: Array, arrive: Array, service: Array, free: Array) -> Array:

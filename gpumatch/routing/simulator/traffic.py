@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from gpumatch.errors import RoutingError
 from gpumatch.matcher import Matcher
+from gpumatch.routing.overlays.checks import expect, whole
 from gpumatch.routing.overlays.topology import Array
 
 SECOND = 1_000_000_000  # times are whole nanoseconds, so that a simulation is exact
@@ -54,6 +56,10 @@ class Workload:
     def __len__(self) -> int:
         return len(self.times)
 
+    def __repr__(self) -> str:
+        seconds = float(self.times[-1] - self.times[0]) / SECOND if len(self) else 0.0
+        return f"<Workload: {len(self):,} events in {seconds:.3g} s, {len(self.destinations):,} deliveries asked for>"
+
     def check(self, brokers: int) -> None:
         """Are sources and destinations among so many brokers?"""
         for name in ("sources", "destinations"):
@@ -65,6 +71,9 @@ class Workload:
     @classmethod
     def random(cls, brokers: int, events: int, rate: float, interested: float, seed: int) -> Workload:
         """Events at random times, ``rate`` a second, from random sources, each to a random share of the brokers."""
+        brokers, events = whole("brokers", brokers), whole("events", events)
+        expect("rate", rate, Real)
+        expect("interested", interested, Real)
         if brokers < 1:
             raise RoutingError(f"expected at least one broker, found {brokers}")
         if events < 0:

@@ -1,0 +1,38 @@
+"""Things of another type than expected, refused by name and with a hint, before they fail somewhere inside."""
+
+from __future__ import annotations
+
+from numbers import Real
+from operator import index
+from typing import Any
+
+from gpumatch.errors import RoutingError
+
+
+def expect(what: str, given: Any, *kinds: type, hint: str = "") -> None:
+    """Is it of one of these types?"""
+    if isinstance(given, kinds):
+        return
+    names = ["a number" if kind is Real else kind.__name__ for kind in kinds]
+    if "Topology" in names and hasattr(given, "is_directed"):
+        hint = "from_networkx(graph) makes a Topology of a graph of networkx"
+    elif "Topology" in names and hasattr(given, "topology"):
+        hint = f"pass the .topology of the {type(given).__name__}"
+    raise RoutingError(f"{what}: expected {' or '.join(names)}, found {_found(given)}{hint and f'; {hint}'}")
+
+
+def whole(what: str, given: Any, expected: str = "a whole number") -> int:
+    """An int, of Python or NumPy."""
+    try:
+        return index(given)
+    except TypeError:
+        raise RoutingError(f"{what}: expected {expected}, found {_found(given)}") from None
+
+
+def nanoseconds(what: str, given: Any) -> int:
+    return whole(what, given, "whole nanoseconds (a second is 1_000_000_000)")
+
+
+def _found(given: Any) -> str:
+    name = type(given).__name__
+    return f"{name} {given!r}" if isinstance(given, (str, int, float, complex)) else name

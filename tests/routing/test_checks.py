@@ -1,0 +1,106 @@
+"""Things of the wrong type: an error that says what was expected, and what to do where that is clear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import gpumatch as gm
+from gpumatch.errors import RoutingError
+from gpumatch.routing import (
+    Change,
+    Clusters,
+    Costs,
+    Failures,
+    Topology,
+    Workload,
+    destination_lists,
+    from_networkx,
+    mean_hops,
+    random_failures,
+    random_graph,
+    reconfigure,
+    simulate,
+    to_networkx,
+    transit_stub_graph,
+    waxman_graph,
+)
+
+RING = Topology(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
+WORK = Workload.random(4, 2, 1.0, 0.5, 1)
+CLUSTERS = Clusters(RING, [[0, 1, 2, 3]])
+RATES = np.ones((4, 4))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda graph: simulate(graph, WORK),
+        lambda graph: Clusters(graph, [[0, 1]]),
+        lambda graph: Clusters.grow(graph, 2),
+        lambda graph: destination_lists(graph, [0], np.ones((1, 4), bool)),
+        lambda graph: reconfigure(graph, RATES, 3),
+        mean_hops,
+        random_failures,
+        to_networkx,
+    ],
+)
+def test_a_graph_is_no_topology(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(RoutingError, match=r"expected Topology.*, found Graph; from_networkx\(graph\) makes"):
+        call(nx.path_graph(4))
+    with pytest.raises(RoutingError, match=r"expected Topology.*, found list$"):
+        call([(0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: reconfigure(CLUSTERS, RATES, 3), "topology: expected Topology, found Clusters; pass the .topology of"),
+        (lambda: reconfigure(RING, RATES, 2.5), "max_degree: expected a whole number, found float 2.5"),
+        (lambda: from_networkx([(0, 1)]), "expected a graph of networkx, found list"),
+        (lambda: Topology("3", []), "brokers: expected a whole number, found str '3'"),
+        (lambda: Topology(3, 5), "expected pairs of broker numbers, found int 5"),
+        (lambda: Topology(3, [(0, 1), (2,)]), "expected pairs of broker numbers, found list"),
+        (lambda: RING.path("a", 1), "broker: expected a broker number, found str 'a'"),
+        (lambda: RING.without(brokers=2), "expected broker numbers, found int 2"),
+        (lambda: random_graph("5", 3), "brokers: expected a whole number, found str '5'"),
+        (lambda: random_graph(5, "3"), "degree: expected a number, found str '3'"),
+        (lambda: waxman_graph(5, 3, alpha="x"), "alpha: expected a number"),
+        (lambda: transit_stub_graph(20, 2.5, 3), "size: expected a whole number, found float 2.5"),
+        (lambda: Clusters.grow(RING, 2.5), "size: expected a whole number, found float 2.5"),
+        (lambda: Clusters(RING, [0, 1, 2, 3]), r"members: expected the brokers of each cluster, such as \[\["),
+        (lambda: Clusters(RING, 4), "members: expected the brokers of each cluster"),
+        (lambda: Workload.random("4", 1, 1.0, 0.5, 1), "brokers: expected a whole number"),
+        (lambda: Workload.random(4, 1.5, 1.0, 0.5, 1), "events: expected a whole number"),
+        (lambda: Workload.random(4, 1, "1", 0.5, 1), "rate: expected a number"),
+        (lambda: simulate(RING, gm.Matcher({"x": "int64"})), r"found Matcher; Workload.of_matcher\(matcher, events"),
+        (lambda: simulate(RING, WORK, costs={"latency": 5}), r"costs: expected Costs, found dict; .*Costs\(latency="),
+        (lambda: simulate(RING, WORK, "d-dbr", CLUSTERS), "found Clusters; .*clusters are the overlay"),
+        (lambda: simulate(RING, WORK, failures=[Change(1, 2)]), r"failures: expected Failures, found list; Failures\("),
+        (lambda: simulate(RING, WORK, failures=random_failures(RING)), r"found Losses; .*losses.changes\(time\)"),
+        (
+            lambda: Failures(random_failures(RING)),
+            r"changes: expected a list of Change, found Losses; .*changes\(time\)",
+        ),
+        (lambda: Failures(Change(1, 2)), "changes: expected a list of Change, found Change"),
+        (lambda: Failures([Change(1, 2), (3, 4)]), "changes: expected Change, found tuple"),
+        (lambda: Costs(latency=1.5), "latency: expected a whole number"),
+    ],
+)
+def test_slips(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(RoutingError, match=message):
+        call()
+
+
+def test_numbers_of_numpy_are_welcome() -> None:
+    four = np.int64(4)
+    assert Topology(four, RING.links).brokers == 4
+    assert type(Topology(four, RING.links).brokers) is int
+    assert random_graph(np.int32(5), np.float32(3)).brokers == 5
+    assert len(Clusters.grow(RING, np.int64(4))) == 1
+    assert reconfigure(RING, RATES, np.int64(3)).rounds > 0
+    assert RING.path(np.int16(0), np.uint8(2)) == [0, 1, 2]
