@@ -165,7 +165,7 @@ def test_advertisements_and_subscriptions_that_end_leave_nothing() -> None:
     network.unadvertise(ids[B5])
     network.run()
     assert network.stored[B5] == 0
-    assert (ids[A3], A3) not in network.brokers[AB].clusters[0].subscriptions
+    assert (ids[A3], A3) in network.brokers[AB].clusters[0].subscriptions  # an edge broker keeps it until it ends
     network.unsubscribe(ids[A3])
     network.unsubscribe(ids[B2])
     network.unadvertise(ids[A1])
@@ -176,6 +176,24 @@ def test_advertisements_and_subscriptions_that_end_leave_nothing() -> None:
     event = network.publish(A2, "p", {"px": 11})
     network.run()
     assert network.deliveries == [Delivery(event, B6, "c10")]
+
+
+def test_an_advertisement_that_ends_among_cycles_of_clusters() -> None:
+    links = [(0, 7), (0, 8), (1, 9), (2, 6), (2, 8), (3, 7), (4, 8), (5, 7), (6, 7), (7, 8), (8, 9)]
+    members = [[3, 5, 7], [0, 7], [2, 5, 6, 7], [2, 4, 7, 8], [0, 1, 8, 9]]
+    network = Network(Clusters(Topology(10, links), members), SCHEMA, "merc")
+    network.subscribe(0, "c", "TRUE")
+    network.advertise(1, "p", "TRUE")
+    ending = network.advertise(2, "p", "TRUE")
+    for _ in range(3):
+        network.step()
+    network.unadvertise(ending)
+    for _ in range(100):
+        network.step()
+    assert network.in_flight == 0  # trails do not change for ever
+    event = network.publish(1, "p", {"px": 1})
+    network.run()
+    assert network.deliveries == [Delivery(event, 0, "c")]
 
 
 @pytest.mark.parametrize("seed", range(8))

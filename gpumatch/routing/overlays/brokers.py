@@ -10,7 +10,9 @@ no order of arrival can break it:
 * neither enters a cluster that every way to it has passed: messages carry this trail.
 
 Whenever something comes or goes, the broker compares what others should know with what it has told them, and sends the
-difference. An edge broker keeps its entries per cluster, and what it forwards bears its own number as the source.
+difference. An edge broker keeps its entries per cluster, and what it forwards bears its own number as the source. It
+does not forget a subscription before its client withdraws it, even if whoever told it says that it is not needed any
+more: were ways to go as well as to come, trails could change in a cycle of clusters for ever; so they only get shorter.
 Several edge brokers between the same clusters all do so, and clusters may lie in a cycle: entries then exist along all
 ways, and events arrive as long as one of these is left. Destinations drop the events that they have seen.
 
@@ -148,6 +150,8 @@ class Broker:
         place = (message.cluster, message.source)
         tables, known = self.clusters[message.cluster], self._known.get(message.id)
         if isinstance(message, Subscription) and message.unneeded:
+            if len(self.clusters) > 1:  # an edge broker keeps its ways
+                return Outcome()
             tables.remove(message.id, message.source)
             if known is not None:
                 known.entries.pop(place, None)
