@@ -151,6 +151,7 @@ def _needs_extra() -> Iterator[None]:
 
 
 def _simulate(args: argparse.Namespace, bar: Progress) -> Report:
+    from gpumatch.routing.overlays.topology import Topology
     from gpumatch.routing.simulator.protocols import Costs
     from gpumatch.routing.simulator.simulation import simulate
     from gpumatch.routing.simulator.traffic import Workload
@@ -163,7 +164,8 @@ def _simulate(args: argparse.Namespace, bar: Progress) -> Report:
         workload = Workload.random(args.brokers, args.events, args.rate, args.interested, seed)
         for protocol in protocols:
             overlay = _graph(args, protocol, seed)
-            failures = _failures(args, getattr(overlay, "topology", overlay), workload, seed)
+            topology = overlay if isinstance(overlay, Topology) else overlay.topology
+            failures = _failures(args, topology, workload, seed)
             task = bar.add_task(f"{protocol}, seed {seed}", total=max(len(workload.destinations), 1))
 
             def show(delivered: int, task: Any = task) -> None:
