@@ -232,3 +232,16 @@ def test_random_clusters_with_failures(seed: int) -> None:
 def test_needs_clusters() -> None:
     with pytest.raises(RoutingError, match="MERC needs Clusters"):
         Network(EXAMPLE.topology, SCHEMA, "merc")
+
+
+def test_what_has_come_by_another_way_does_not_wait() -> None:
+    clusters = Clusters(Topology(4, [(0, 1), (1, 2), (2, 3), (0, 3)]), [[0, 1, 2], [2, 3, 0]])
+    network = Network(clusters, SCHEMA, "merc")
+    network.advertise(1, "p", "TRUE")
+    network.subscribe(3, "c", "TRUE")
+    network.run()
+    network.fail_link(0, 1)
+    event = network.publish(1, "p", {"px": 1})
+    network.run()
+    assert network.deliveries == [Delivery(event, 3, "c")]
+    assert all(event != message.id or message.destinations == (0,) for message in network.pending)

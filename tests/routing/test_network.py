@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import networkx as nx
 import pytest
 from random_networks import SCHEMA, World, publish_under_failures, random_topology, unsettle
 
@@ -252,3 +253,27 @@ def test_errors() -> None:
     with pytest.raises(RoutingError, match="broker 2 is down"):
         network.fail_broker(C)
     assert isinstance(Network(Clusters(EXAMPLE, [range(8)]), SCHEMA).topology, Topology)
+
+
+def test_slips_are_named() -> None:
+    with pytest.raises(RoutingError, match=r"overlay: expected Topology or Clusters, found Graph; from_networkx"):
+        Network(nx.path_graph(3), SCHEMA)  # type: ignore[arg-type]
+    network = Network(EXAMPLE, SCHEMA)
+    with pytest.raises(RoutingError, match="expression: expected str or Expr, found dict"):
+        network.subscribe(0, "c", {"px": 3})  # type: ignore[arg-type]
+    with pytest.raises(RoutingError, match="broker: expected a broker number, found str 'a'"):
+        network.advertise("a", "p", "TRUE")  # type: ignore[arg-type]
+    network.advertise(A, "p", "px > 3")
+    wrong = r"event 1 of 2, \{'px': 1\}, satisfies no advertisement of client 'p': it advertises px > 3; advertise"
+    with pytest.raises(RoutingError, match=wrong):
+        network.publish(A, "p", [{"px": 5}, {"px": 1}])
+    with pytest.raises(RoutingError, match="of client 'p': it has none here; advertise"):
+        network.publish(B, "p", {"px": 5})
+    with pytest.raises(RoutingError, match="there is no broker 17"):
+        network.restore_broker(17)
+    network.fail_broker(H)
+    with pytest.raises(RoutingError, match="broker 7 is down already"):
+        network.fail_broker(H)
+    with pytest.raises(RoutingError, match="there is no event 999"):
+        network.reached(999)
+    assert repr(network) == "<Network: d-dbr, 7 of 8 brokers up, 0 deliveries>"

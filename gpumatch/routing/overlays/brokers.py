@@ -279,9 +279,11 @@ class Broker:
 def check_covered(advertisements: RoutingTable, client: Hashable, events: Mapping[int, Mapping[str, Any]]) -> None:
     """Refuse events that satisfy none of the client's advertisements."""
     covering = advertisements.sources(list(events.values()))
-    for (id, values), clients in zip(events.items(), covering, strict=True):
+    for at, (values, clients) in enumerate(zip(events.values(), covering, strict=True)):
         if client not in clients:
+            offered = [str(entry.expression) for entry in advertisements if entry.source == client]
+            known = f"it advertises {' | '.join(offered)}" if offered else "it has none here"
             raise RoutingError(
-                f"event {id}, {dict(values)!r}, satisfies no advertisement of client {client!r}; advertise what it "
-                "publishes first"
+                f"event {at} of {len(events)}, {dict(values)!r}, satisfies no advertisement of client {client!r}: "
+                f"{known}; advertise what it publishes first, at the broker where it publishes"
             )

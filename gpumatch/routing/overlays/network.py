@@ -24,9 +24,10 @@ import numpy as np
 from gpumatch.errors import RoutingError
 from gpumatch.expr import Expr
 from gpumatch.routing.overlays.brokers import Broker
+from gpumatch.routing.overlays.checks import expect
 from gpumatch.routing.overlays.clusters import Clusters
 from gpumatch.routing.overlays.fbr import FilterBroker
-from gpumatch.routing.overlays.messages import Message, Outcome
+from gpumatch.routing.overlays.messages import Event, Message, Outcome
 from gpumatch.routing.overlays.overlap import Overlaps
 from gpumatch.routing.overlays.topology import Topology, check_broker
 from gpumatch.schema import SchemaLike
@@ -52,6 +53,7 @@ class Network:
     """
 
     def __init__(self, overlay: Topology | Clusters, schema: SchemaLike, protocol: Protocol = "d-dbr") -> None:
+        expect("overlay", overlay, Topology, Clusters)
         if protocol not in ("d-dbr", "merc", "fbr"):
             raise RoutingError(f"protocol: expected 'd-dbr', 'merc' or 'fbr', found {protocol!r}")
         if protocol == "merc" and not isinstance(overlay, Clusters):
@@ -85,6 +87,12 @@ class Network:
             mine = [int(cluster) for cluster in self._clusters.clusters_of(number)]
             made.append(Broker(number, overlaps, {c: (self._clusters.members[c], self._clusters.sub(c)) for c in mine}))
         return made
+
+    def __repr__(self) -> str:
+        up = int(np.count_nonzero(self.topology.up))
+        return (
+            f"<Network: {self.protocol}, {up} of {len(self.brokers)} brokers up, {len(self.deliveries):,} deliveries>"
+        )
 
     # Clients
 
@@ -168,8 +176,17 @@ class Network:
 
     @property
     def pending(self) -> list[Message]:
-        """Messages that wait at their sources for a path to these destinations."""
-        return list(self._waiting)
+        """Messages that wait at their sources for a path to these destinations, which do not have them yet."""
+        waiting = []
+        for message in self._waiting:
+            lacking = tuple(to for to in message.destinations if not self._has(to, message))
+            if lacking:
+                waiting.append(message.to(lacking))
+        return waiting
+
+    def _has(self, broker: int, message: Message) -> bool:
+        """An event may have come by another way, in MERC."""
+        return isinstance(message, Event) and self.brokers[broker].saw(message.id)
 
     def _do(self, broker: int, outcome: Outcome) -> None:
         """Carry out what a broker decided."""
@@ -218,14 +235,17 @@ class Network:
 
     def fail_broker(self, broker: int) -> None:
         """A broker is down, and what is under way to it or from it is lost."""
-        self._up(broker)
+        check_broker(broker, len(self.brokers))
+        if not self.topology.up[broker]:
+            raise RoutingError(f"broker {broker} is down already")
         self._down.add(broker)
         self._changed({broker})
 
     def restore_broker(self, broker: int) -> None:
         """A failed broker is up again with the tables that it had."""
+        check_broker(broker, len(self.brokers))
         if broker not in self._down:
-            raise RoutingError(f"broker {broker!r} has not failed")
+            raise RoutingError(f"broker {broker} has not failed")
         self._down.remove(broker)
         self._changed({broker})
 
@@ -270,7 +290,10 @@ class Network:
 
     def reached(self, event: int) -> list[int]:
         """The brokers that matched an event: its source and its destinations (FBR: all on the way), ascending."""
-        return [broker.number for broker in self.brokers if broker.saw(event)]
+        found = [broker.number for broker in self.brokers if broker.saw(event)]
+        if not found:
+            raise RoutingError(f"there is no event {event!r}; publish() returns their ids")
+        return found
 
     @property
     def duplicates(self) -> Counter[str]:

@@ -20,6 +20,7 @@ from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Predicate, check, parse
 from gpumatch.expr.normal import Clause, Elements, Presence, Values, normal_form
 from gpumatch.keys import INF_KEY, MIN, STRING_TOP, TOP, Set, combine, complement, float_key, key_float
+from gpumatch.routing.overlays.checks import expect
 from gpumatch.schema import AttributeType, Schema, SchemaLike
 
 # Half-open ranges one after another: low, high, low, high … Between two cuts that differ there is always a value.
@@ -80,6 +81,7 @@ class Overlaps:
 
     def prepare(self, expression: Expr | str) -> Prepared:
         """Parse and check an expression, and find the sets of values that its clauses ask for."""
+        expect("expression", expression, str, Expr, hint='such as "px > 3"')
         # Equal expressions may differ in the types of their constants, 1 and TRUE; as text they do not.
         key = str(expression)
         found = self._prepared.get(key)
