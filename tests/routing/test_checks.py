@@ -16,6 +16,7 @@ from gpumatch.routing import (
     Clusters,
     Costs,
     Failures,
+    Network,
     Topology,
     Workload,
     destination_lists,
@@ -104,3 +105,30 @@ def test_numbers_of_numpy_are_welcome() -> None:
     assert len(Clusters.grow(RING, np.int64(4))) == 1
     assert reconfigure(RING, RATES, np.int64(3)).rounds > 0
     assert RING.path(np.int16(0), np.uint8(2)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("destinations", "message"),
+    [
+        (([0, 1], [1.7]), "destinations: expected whole numbers, found float64"),
+        (([0, 1], ["2"]), "destinations: expected whole numbers"),
+        (([0, 1], [True]), "destinations: expected whole numbers, found bool"),
+        ([[1], [2, 3]], "destinations: expected an array, found rows of different lengths"),
+    ],
+)
+def test_destinations_are_not_rounded(destinations: Any, message: str) -> None:
+    with pytest.raises(RoutingError, match=message):
+        destination_lists(Topology(4, [(0, 1), (1, 2), (2, 3)]), [0], destinations)
+
+
+@pytest.mark.parametrize("latency", [True, 1.5, 0, 2**62])
+def test_costs_have_bounds(latency: Any) -> None:
+    with pytest.raises(RoutingError, match=r"latency: expected a whole number from 1 to 1,000,000,000,000"):
+        Costs(latency=latency)
+
+
+def test_ends_of_links_are_brokers() -> None:
+    network = Network(Topology(2, [(0, 1)]), {"px": "int64"})
+    for wrong in ("a", None, True, 1.0):
+        with pytest.raises(RoutingError, match="broker: expected a broker number"):
+            network.fail_link(0, wrong)  # type: ignore[arg-type]

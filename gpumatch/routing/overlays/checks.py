@@ -6,6 +6,8 @@ from numbers import Real
 from operator import index
 from typing import Any
 
+import numpy as np
+
 from gpumatch.errors import RoutingError
 
 
@@ -22,11 +24,27 @@ def expect(what: str, given: Any, *kinds: type, hint: str = "") -> None:
 
 
 def whole(what: str, given: Any, expected: str = "a whole number") -> int:
-    """An int, of Python or NumPy."""
+    """An int, of Python or NumPy; True and False are none."""
     try:
-        return index(given)
+        return index(None if isinstance(given, bool) else given)
     except TypeError:
         raise RoutingError(f"{what}: expected {expected}, found {_found(given)}") from None
+
+
+def as_array(what: str, given: Any) -> Any:
+    """A NumPy array of whatever can be one."""
+    try:
+        return np.asarray(given)
+    except ValueError:
+        raise RoutingError(f"{what}: expected an array, found rows of different lengths") from None
+
+
+def whole_numbers(what: str, given: Any) -> Any:
+    """An int64 array; floats are not rounded."""
+    found = as_array(what, given)
+    if found.size and found.dtype.kind not in "iu":
+        raise RoutingError(f"{what}: expected whole numbers, found {found.dtype}")
+    return found.astype(np.int64)
 
 
 def nanoseconds(what: str, given: Any) -> int:

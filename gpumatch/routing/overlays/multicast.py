@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import RoutingError
-from gpumatch.routing.overlays.checks import expect
+from gpumatch.routing.overlays.checks import as_array, expect, whole_numbers
 from gpumatch.routing.overlays.topology import Array, Topology
 
 CELLS = 1 << 20  # pairs of event and broker that are worked on at once
@@ -106,7 +106,7 @@ class _Rows:
         nothing = np.empty(0, np.int64)
         if isinstance(given, tuple):
             return cls(None, *_csr(given, events, brokers), brokers)
-        whole = np.asarray(given)
+        whole = as_array("destinations", given)
         if whole.dtype != bool or whole.shape != (events, brokers):
             raise RoutingError(
                 f"destinations: expected bools of shape ({events}, {brokers}) or a tuple (offsets, brokers), "
@@ -126,7 +126,7 @@ class _Rows:
 def _csr(given: tuple[Any, ...], events: int, brokers: int) -> tuple[Array, Array]:
     if len(given) != 2:
         raise RoutingError(f"destinations: expected a tuple (offsets, brokers), found one of {len(given)}")
-    offsets, wanted = (np.asarray(part).astype(np.int64) for part in given)
+    offsets, wanted = (whole_numbers("destinations", part) for part in given)
     if offsets.shape != (events + 1,) or wanted.ndim != 1:
         raise RoutingError(
             f"destinations: expected {events + 1} offsets and a line of brokers, "

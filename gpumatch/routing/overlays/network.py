@@ -250,6 +250,8 @@ class Network:
         self._changed({broker})
 
     def _link(self, a: int, b: int) -> Link:
+        for end in (a, b):
+            check_broker(end, len(self.brokers))
         link = (min(a, b), max(a, b))
         if not (self._whole.links == link).all(axis=1).any():
             raise RoutingError(f"there is no link {a}-{b}; see Topology.links")

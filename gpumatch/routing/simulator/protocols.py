@@ -17,6 +17,8 @@ from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.topology import Array, Topology
 
 PROTOCOLS = ("d-dbr", "merc", "fbr")
+_LONGEST = 10**12  # nanoseconds, a quarter of an hour: sums of it stay within 64 bits
+_MOST_SUBSCRIPTIONS = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,9 @@ class Costs:
         for field in fields(self):
             value = getattr(self, field.name)
             least = 1 if field.name in ("latency", "receive", "edge_speed") else 0
-            if not isinstance(value, (int, np.integer)) or value < least:
-                raise RoutingError(f"{field.name}: expected a whole number of at least {least}, found {value!r}")
+            most = _MOST_SUBSCRIPTIONS if field.name == "subscriptions" else _LONGEST
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
+                raise RoutingError(f"{field.name}: expected a whole number from {least} to {most:,}, found {value!r}")
 
 
 class PlainRoutes:
