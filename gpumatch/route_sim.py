@@ -237,7 +237,8 @@ def _lost(args: argparse.Namespace) -> list[str]:
 
 
 def _spread(values: list[float], form: str) -> str:
-    if values[0] != values[0]:  # NaN: the protocol has no such figure
+    values = [value for value in values if value == value]
+    if not values:  # only NaN: the protocol has no such figure
         return "–"
     mean = form.format(sum(values) / len(values))
     return mean if min(values) == max(values) else f"{mean} ({form.format(min(values))}..{form.format(max(values))})"

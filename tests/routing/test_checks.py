@@ -132,3 +132,19 @@ def test_ends_of_links_are_brokers() -> None:
     for wrong in ("a", None, True, 1.0):
         with pytest.raises(RoutingError, match="broker: expected a broker number"):
             network.fail_link(0, wrong)  # type: ignore[arg-type]
+
+
+def test_a_match_takes_a_bounded_time() -> None:
+    with pytest.raises(RoutingError, match="takes 4,000,000,000,000,100,000 nanoseconds: expected at most"):
+        simulate(RING, WORK, "d-dbr", Costs(subscription=10**12, subscriptions=10**6))
+
+
+def test_graphs_of_too_many_brokers() -> None:
+    with pytest.raises(RoutingError, match=r"brokers: expected at most 10,000, .* found 40,000"):
+        random_graph(40_000, 3)
+
+
+def test_what_is_repaired_may_fail_again_at_the_same_time() -> None:
+    changes = [Change(5, 1), Change(10, 1), Change(10, 1, up=True)]
+    for order in (changes, changes[::-1]):
+        assert simulate(RING, WORK, failures=Failures(order)).delivered <= 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -277,3 +278,24 @@ def test_slips_are_named() -> None:
     with pytest.raises(RoutingError, match="there is no event 999"):
         network.reached(999)
     assert repr(network) == "<Network: d-dbr, 7 of 8 brokers up, 0 deliveries>"
+
+
+@pytest.mark.parametrize("protocol", ["d-dbr", "fbr"])
+def test_integers_beyond_the_width_of_their_type(protocol: Any) -> None:
+    network = Network(EXAMPLE, {"n": "int8"}, protocol)
+    network.advertise(A, "p", "TRUE")
+    network.run()
+    network.subscribe(H, "c", "n > 200")
+    network.run()
+    event = network.publish(A, "p", {"n": 300})
+    network.run()
+    assert network.deliveries == [Delivery(event, H, "c")]
+
+
+def test_events_may_change_after_they_are_published() -> None:
+    network, _ = example()
+    event = {"px": 11}
+    id = network.publish(A, "pub-c1", event)
+    event["px"] = 0
+    network.run()
+    assert {found.broker for found in network.deliveries if found.event == id} == {B, E, G}

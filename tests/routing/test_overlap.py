@@ -51,12 +51,14 @@ def test_an_event_that_satisfies_both_is_overlap(case: Any) -> None:
 # Small domains: every event there is
 
 SMALL = {"b": "bool", "n": "int8", "t": "list<bool>", "u": "list<int8>"}
-NUMBERS = [-128, -127, 3, 4, 127]  # with their neighbours, constants and what lies between them
+NUMBERS = [-128, -127, 3, 4, 127]
+# Constants with their neighbours, and what lies between them: an event may have integers wider than the type.
+INTEGERS = [-2000, -1000, -500, -129, -128, -127, -126, 0, 3, 4, 5, 126, 127, 128, 129]
 VALUES: dict[str, list[Any]] = {
     "b": [None, False, True],
-    "n": [None, -128, -127, -126, 0, 3, 4, 5, 126, 127],
+    "n": [None, *INTEGERS],
     "t": [None, [], [False], [True], [False, True]],
-    "u": [None, [], *([a, b] for a, b in product([-128, -127, -126, 0, 3, 4, 5, 126, 127], repeat=2))],
+    "u": [None, [], *([a, b] for a, b in product(INTEGERS, repeat=2))],
 }
 
 
@@ -132,7 +134,7 @@ def test_expressions_without_a_program_are_exact(one: Expr, other: Expr) -> None
         ("i = 9223372036854775807", "i > 9223372036854775806", True),
         ("i >= 9223372036854775808", "TRUE", False),
         ("i < -9223372036854775808", "TRUE", False),
-        ("small > 127", "TRUE", False),
+        ("small > 127", "TRUE", True),  # an event may have 300
         ("small >= 127", "small <> 0", True),
         ("TRUE", "TRUE", True),
         ("FALSE", "TRUE", False),

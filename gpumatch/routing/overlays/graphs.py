@@ -22,6 +22,8 @@ from gpumatch.routing.overlays.checks import expect, whole
 from gpumatch.routing.overlays.clusters import Clusters
 from gpumatch.routing.overlays.topology import Array, Topology
 
+_MOST = 10_000  # brokers: pairs of them take some 2 GB
+
 
 def random_graph(brokers: int, degree: float, seed: int = 0) -> Topology:
     """Any two brokers are as likely linked as others; there are ``round(brokers * degree / 2)`` links."""
@@ -110,6 +112,8 @@ def _link_count(brokers: int, degree: float) -> int:
     expect("degree", degree, Real)
     least, most = max(brokers - 1, 0), _pair_count(brokers)
     links = round(brokers * degree / 2) if isfinite(degree) else -1
+    if brokers > _MOST:
+        raise RoutingError(f"brokers: expected at most {_MOST:,}, as every pair is drawn for, found {brokers:,}")
     if brokers < 1 or not least <= links <= most:
         raise RoutingError(
             f"no connected graph has {brokers} brokers of mean degree {degree:g}: "

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
@@ -126,7 +127,7 @@ class Network:
         self, broker: int, client: Hashable, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     ) -> int | list[int]:
         """Publish an event, or several at once. Returns its id, or theirs."""
-        batch = [events] if isinstance(events, Mapping) else list(events)
+        batch = deepcopy([events] if isinstance(events, Mapping) else list(events))  # they are under way for a while
         ids = [self._new_id() for _ in batch]
         if batch:
             self._do(broker, self._up(broker).publish(client, dict(zip(ids, batch, strict=True))))

@@ -190,15 +190,15 @@ def _cuts(values: Set, type: AttributeType) -> Cuts:
 
 
 def _next_value(cut: Any, type: AttributeType) -> Any:
-    """The least value, as a key, that lies above a cut; the end of the type's range if there is none."""
+    """The least value, as a key, that lies above a cut; the end of the type's range if there is none.
+
+    Integers of any width may have any value of 64 bits in an event.
+    """
     if type.kind == "string":
         text, side = cut
         return text + b"\0" if side else text  # no string lies between a text and it followed by a zero
     if type.kind == "bool":
         return min(max(cut, 0), 2)
-    if type.kind == "int":
-        half = 1 << (int(type.name.removeprefix("int")) - 1)
-        return min(max(cut, -half), half)
     if type.kind == "float" and MIN < cut < TOP:
         return _next_float(cut, type.name == "float32")
     return cut
@@ -212,5 +212,5 @@ def _next_float(cut: int, single: bool) -> int:
     value = key_float(cut)
     with np.errstate(over="ignore"):
         rounded = np.float32(value)
-    # Compared as a Python float: numpy would round the other side too.
-    return float_key(float(rounded if float(rounded) >= value else np.nextafter(rounded, np.float32(np.inf))))
+        # Compared as a Python float: numpy would round the other side too.
+        return float_key(float(rounded if float(rounded) >= value else np.nextafter(rounded, np.float32(np.inf))))

@@ -85,8 +85,8 @@ class Failures:
             raise RoutingError(f"detection: expected 0 to {LATEST:,} nanoseconds, found {self.detection}")
 
     def outages(self, topology: Topology) -> Outages:
-        """What they mean for a topology, in which none has happened yet."""
-        return Outages(topology, sorted(self.changes, key=lambda change: change.time), self.detection)
+        """What they mean for a topology, in which none has happened yet. At one time repairs come before failures."""
+        return Outages(topology, sorted(self.changes, key=lambda change: (change.time, not change.up)), self.detection)
 
 
 class Outages:
@@ -190,8 +190,6 @@ def _intervals(changes: Iterable[Change]) -> dict[tuple[int, int] | int, list[tu
             state = "down already" if is_down else "not down"
             verb = "be repaired" if change.up else "fail"
             raise RoutingError(f"{name} cannot {verb} at {change.time}: it is {state}")
-        if change.up and change.time == stretches[-1][0]:
-            raise RoutingError(f"a repair at {change.time} must come after the failure, not with it")
         if change.up:
             stretches[-1] = (stretches[-1][0], change.time)
         else:

@@ -17,7 +17,7 @@ from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.topology import Array, Topology
 
 PROTOCOLS = ("d-dbr", "merc", "fbr")
-_LONGEST = 10**12  # nanoseconds, a quarter of an hour: sums of it stay within 64 bits
+_LONGEST = 10**12  # nanoseconds, a quarter of an hour
 _MOST_SUBSCRIPTIONS = 10**6
 
 
@@ -47,6 +47,15 @@ class Costs:
             most = _MOST_SUBSCRIPTIONS if field.name == "subscriptions" else _LONGEST
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
                 raise RoutingError(f"{field.name}: expected a whole number from {least} to {most:,}, found {value!r}")
+
+    def check(self, brokers: int) -> None:
+        """Does no match take so long that sums of times leave 64 bits?"""
+        longest = int(self.match) + int(self.subscription) * int(self.subscriptions) * brokers
+        if longest > _LONGEST:
+            raise RoutingError(
+                f"a match of {brokers} brokers' subscriptions takes {longest:,} nanoseconds: expected at most "
+                f"{_LONGEST:,}; lower match, subscription or subscriptions"
+            )
 
 
 class PlainRoutes:

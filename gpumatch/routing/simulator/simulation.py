@@ -11,7 +11,8 @@ as soon as the failure is noticed; to those without a path, when a repair is not
 topology that is known when it arrives. What a broker cannot pass on, for want of a path or, in MERC, because the
 topology is not any more the one that the event was sent under, goes back: the source sees it at the next multiple of
 the latency after the message could have gone over one more link. FBR does none of this: its trees stay as they were and
-what is lost is lost.
+what is lost is lost. They are the trees of next hops from each source; a flood's first copies, as in ``Network``, may
+take other shortest paths.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def simulate(
     expect("failures", failures, Failures, hint="Failures(changes) takes Changes, such as losses.changes(time)")
     topology = overlay.topology if isinstance(overlay, Clusters) else overlay
     workload.check(topology.brokers)
+    costs.check(topology.brokers)
     clusters = overlay if isinstance(overlay, Clusters) and protocol == "merc" else None
     return _Run(topology, workload, protocol, clusters, costs, failures).run(progress)
 
