@@ -26,9 +26,11 @@ def expect(what: str, given: Any, *kinds: type, hint: str = "") -> None:
 def whole(what: str, given: Any, expected: str = "a whole number") -> int:
     """An int, of Python or NumPy; True and False are none."""
     try:
-        return index(None if isinstance(given, bool) else given)
+        if not isinstance(given, bool):
+            return index(given)
     except TypeError:
-        raise RoutingError(f"{what}: expected {expected}, found {_found(given)}") from None
+        pass
+    raise RoutingError(f"{what}: expected {expected}, found {_found(given)}")
 
 
 def as_array(what: str, given: Any) -> Any:
