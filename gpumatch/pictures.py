@@ -81,19 +81,26 @@ def _written(params: IndexParams) -> str:
     return f"{type(params).__name__}({told})"
 
 
-def draw(matcher: Matcher, path: str | os.PathLike[str]) -> None:
-    """Write a picture of the matcher's indexes; the suffix tells the format, such as .png, .svg or .pdf."""
+def figure_for(path: str | os.PathLike[str]) -> Any:
+    """An empty figure, if there is matplotlib and it knows the kind of picture that the suffix tells."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise GpumatchError("matplotlib, which draws pictures, is not installed: pip install matplotlib") from None
-    shown = panels(matcher)
-    if not shown:
-        raise GpumatchError("the index holds no subscriptions, so there is nothing to draw")
-    figure = Figure(figsize=(9, 3.2 * len(shown)), dpi=100, layout="constrained")
+    figure = Figure(dpi=100, layout="constrained")
     formats = sorted(figure.canvas.get_supported_filetypes())
     if Path(path).suffix[1:].lower() not in formats:
         raise GpumatchError(f"the name of a picture ends in one of .{', .'.join(formats)}; found {os.fspath(path)!r}")
+    return figure
+
+
+def draw(matcher: Matcher, path: str | os.PathLike[str]) -> None:
+    """Write a picture of the matcher's indexes; the suffix tells the format, such as .png, .svg or .pdf."""
+    figure = figure_for(path)
+    shown = panels(matcher)
+    if not shown:
+        raise GpumatchError("the index holds no subscriptions, so there is nothing to draw")
+    figure.set_size_inches(9, 3.2 * len(shown))
     for panel, own in zip(shown, figure.subfigures(len(shown), 1, squeeze=False)[:, 0], strict=True):
         own.suptitle(panel.title, fontsize=10)
         for chart, axes in zip(panel.charts, own.subplots(1, len(panel.charts), squeeze=False)[0], strict=True):

@@ -99,9 +99,9 @@ def run(args: argparse.Namespace, bar: Progress) -> Report:
         _fill_in(args)
         _check(args)
         if args.plot is not None:
-            from gpumatch.routing_pictures import check_picture
+            from gpumatch.pictures import figure_for
 
-            check_picture(args.plot)
+            figure_for(args.plot)  # before the work: can it be drawn?
         report = _thesis(args, bar) if args.thesis else _simulate(args, bar)
     report.lines += [f"wrote {path}" for path in (args.json, args.plot) if path is not None]
     return report

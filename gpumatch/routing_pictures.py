@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpumatch.errors import GpumatchError
+from gpumatch.pictures import figure_for
 from gpumatch.routing.simulator.experiments import Curves
 from gpumatch.routing.simulator.simulated import Simulated
 
@@ -27,22 +26,9 @@ class Bars:
     shares: dict[str, list[float]]
 
 
-def check_picture(path: str | os.PathLike[str]) -> Any:
-    """An empty figure, if there is matplotlib and it knows the kind of picture: asked before the work."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise GpumatchError("matplotlib, which draws pictures, is not installed: pip install matplotlib") from None
-    figure = Figure(dpi=100, layout="constrained")
-    formats = sorted(figure.canvas.get_supported_filetypes())
-    if Path(path).suffix[1:].lower() not in formats:
-        raise GpumatchError(f"the name of a picture ends in one of .{', .'.join(formats)}; found {os.fspath(path)!r}")
-    return figure
-
-
 def draw_curves(curves: Sequence[Curves | Bars], path: str | os.PathLike[str], columns: int = 2) -> None:
     """Write a picture with one part for each; the suffix tells the format."""
-    figure = check_picture(path)
+    figure = figure_for(path)
     rows = -(-len(curves) // columns)
     figure.set_size_inches(5 * columns, 3.4 * rows)
     parts = figure.subplots(rows, columns, squeeze=False).ravel()

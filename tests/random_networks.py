@@ -233,3 +233,24 @@ def publish_under_failures(world: World) -> None:
     network.run()
     assert not network.pending
     assert world.given() == world.expected
+
+
+def come_and_go(world: World) -> None:
+    """Events reach everybody, also after some clients have left and others have come; nothing is left of what ended."""
+    world.network.run()
+    world.publish(8)
+    world.network.run()
+    assert world.given() == world.expected
+    for _ in range(3):
+        world.withdraw()
+    world.network.step()
+    world.advertise()
+    world.subscribe()
+    world.network.run()
+    world.publish(6)
+    world.network.run()
+    assert world.given() == world.expected
+    while world.subscriptions or world.advertisements:
+        world.withdraw()
+    world.network.run()
+    assert not any(world.network.stored)

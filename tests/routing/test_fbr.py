@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from random_networks import SCHEMA, World, random_topology
+from random_networks import SCHEMA, World, come_and_go, random_topology
 
 from gpumatch.errors import RoutingError
 from gpumatch.expr import parse
@@ -87,23 +87,7 @@ def test_random_overlays(seed: int) -> None:
     rng = random.Random(200 + seed)
     world = World(Network(random_topology(rng), SCHEMA, "fbr"), rng)
     world.populate(5, 14)
-    world.network.run()
-    world.publish(8)
-    world.network.run()
-    assert world.given() == world.expected
-    for _ in range(3):
-        world.withdraw()
-    world.network.step()
-    world.advertise()
-    world.subscribe()
-    world.network.run()
-    world.publish(6)
-    world.network.run()
-    assert world.given() == world.expected
-    while world.subscriptions or world.advertisements:
-        world.withdraw()
-    world.network.run()
-    assert not any(world.network.stored)
+    come_and_go(world)
 
 
 def test_a_failure_loses_events() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from random_networks import SCHEMA, World, publish_under_failures, random_clusters, unsettle
+from random_networks import SCHEMA, World, come_and_go, publish_under_failures, random_clusters, unsettle
 
 from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.clusters import Clusters
@@ -202,23 +202,7 @@ def test_random_clusters(seed: int) -> None:
     rng = random.Random(300 + seed)
     world = World(Network(random_clusters(rng, rng.randint(1, 5)), SCHEMA, "merc"), rng)
     world.populate(5, 12)
-    world.network.run()
-    world.publish(8)
-    world.network.run()
-    assert world.given() == world.expected
-    for _ in range(3):
-        world.withdraw()
-    world.network.step()
-    world.advertise()
-    world.subscribe()
-    world.network.run()
-    world.publish(6)
-    world.network.run()
-    assert world.given() == world.expected
-    while world.subscriptions or world.advertisements:
-        world.withdraw()
-    world.network.run()
-    assert not any(world.network.stored)
+    come_and_go(world)
 
 
 @pytest.mark.parametrize("seed", range(10))

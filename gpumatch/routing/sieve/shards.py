@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -227,12 +228,16 @@ class _Planner:
 
     def copies(self) -> int:
         """Of the sample, as the value stage alone would have them."""
-        return _copies(self._value_stage(None).wanted(self.sample))
+        return _copies(self._unbounded.wanted(self.sample))
 
     def routes(self, limit: int | None, cost: CostModel) -> Routes:
         """Of at most so many filters for each attribute."""
-        routes = self._value_stage(limit)
+        routes = self._unbounded if limit is None else self._value_stage(limit)
         return replace(routes, columns=tuple(self._columns(routes, limit, cost)))
+
+    @cached_property
+    def _unbounded(self) -> Routes:
+        return self._value_stage(None)
 
     def _value_stage(self, limit: int | None) -> Routes:
         always = np.zeros(self.shards, np.bool_)

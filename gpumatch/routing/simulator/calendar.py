@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpumatch.codes import spans
 from gpumatch.routing.overlays.topology import Array
-from gpumatch.routing.simulator.protocols import ragged
 
 _NEAR = 32  # windows whose messages are kept apart; those that arrive later are looked through once in a while
 
@@ -43,7 +43,7 @@ class Batch:
 
     def take(self, rows: Array) -> Batch:
         starts = np.cumsum(self.size) - self.size
-        entries = self.entries[ragged(starts[rows], self.size[rows])]
+        entries = self.entries[spans(starts[rows], self.size[rows])]
         return Batch(*(*(column[rows] for column in self.columns()[:-1]), entries))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpumatch.codes import spans
 from gpumatch.routing.overlays.clusters import Clusters
 from gpumatch.routing.overlays.multicast import destination_lists
 from gpumatch.routing.overlays.topology import Array, Topology
-from gpumatch.routing.simulator.protocols import ClusterRoutes, ragged
+from gpumatch.routing.simulator.protocols import ClusterRoutes
 from gpumatch.routing.simulator.traffic import Workload
 
 _PAIRS = 1 << 21  # of events and interested brokers that are worked on at once, times the clusters
@@ -52,7 +53,7 @@ def _open(
     event, broker = events[row], at[row]
     starts = workload.offsets[event]
     counts = workload.offsets[event + 1] - starts
-    wanted = workload.destinations[ragged(starts, counts)]
+    wanted = workload.destinations[spans(starts, counts)]
     opening, entry = routes.lists(routes.cell[cluster, broker], np.repeat(np.arange(len(event)), counts), wanted)
     away = entry != broker[opening]
     return opening[away], entry[away], event, broker, cluster

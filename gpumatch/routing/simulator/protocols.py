@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from gpumatch.codes import spans
 from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.topology import Array, Topology
 
@@ -148,15 +149,7 @@ class ClusterRoutes:
         through = np.unique(row[away] * max(self.groups, 1) + group[away])
         of, group = np.divmod(through, max(self.groups, 1))
         counts = self.door_start[group + 1] - self.door_start[group]
-        doors = self.door[ragged(self.door_start[group], counts)]
+        doors = self.door[spans(self.door_start[group], counts)]
         listed = np.unique(np.concatenate((row[inside] * n + interested[inside], np.repeat(of, counts) * n + doors)))
         rows, brokers = np.divmod(listed, max(n, 1))
         return rows, brokers
-
-
-def ragged(starts: Array, counts: Array) -> Array:
-    """The indices ``starts[i] … starts[i] + counts[i] - 1`` of one stretch after the other."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    indices: Array = np.arange(total) + np.repeat(starts - (ends - counts), counts)
-    return indices

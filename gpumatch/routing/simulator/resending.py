@@ -6,9 +6,9 @@ import heapq
 
 import numpy as np
 
+from gpumatch.codes import spans
 from gpumatch.routing.overlays.topology import Array, Topology
 from gpumatch.routing.simulator.calendar import Batch
-from gpumatch.routing.simulator.protocols import ragged
 from gpumatch.routing.simulator.traffic import LATEST, Workload
 
 NOT_YET = 2 * LATEST
@@ -89,7 +89,7 @@ class Sources:
         if self._times and self._times[0] == lo:
             events = np.unique(np.concatenate(self._offers.pop(heapq.heappop(self._times))))
             starts = self.workload.offsets[events]
-            pair = ragged(starts, self.workload.offsets[events + 1] - starts)
+            pair = spans(starts, self.workload.offsets[events + 1] - starts)
         if news:
             pair = np.union1d(pair, np.flatnonzero(self._parked))
         pair = pair[self.reached[pair] > lo]
@@ -121,7 +121,7 @@ class Sources:
         """The brokers of these tasks, as pairs: the place in ``task``, and the broker."""
         starts = self._starts[task]
         counts = self._starts[task + 1] - starts
-        return np.repeat(np.arange(len(task)), counts), self._wanted[ragged(starts, counts)].astype(np.int64)
+        return np.repeat(np.arange(len(task)), counts), self._wanted[spans(starts, counts)].astype(np.int64)
 
 
 def _put(array: Array, places: Array, values: Array) -> Array:
