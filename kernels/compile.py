@@ -11,11 +11,14 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numba
 import numba.core.config
+
+from gpumatch.kernels.interrupts import shielded
 
 Kernel: TypeAlias = Callable[..., Any]
 
@@ -30,9 +33,10 @@ def driver(function: Kernel) -> Kernel:
     """An entry point called from Python: releases the GIL and keeps its machine code on disk."""
     with _cache_folder():
         try:
-            compiled: Kernel = numba.njit(nogil=True, cache=True)(function)
+            compiled = numba.njit(nogil=True, cache=True)(function)
         except RuntimeError:  # no place to cache in, such as a read-only file system
             compiled = numba.njit(nogil=True)(function)
+    compiled._compile_for_args = partial(shielded, compiled._compile_for_args)  # what numba calls for new types
     return compiled
 
 
