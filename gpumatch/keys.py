@@ -11,6 +11,7 @@ import datetime as dt
 import math
 import struct
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 from gpumatch.expr.tree import Constant, PredicateOp, Timestamp
@@ -52,7 +53,7 @@ def around(value: Any, type: AttributeType) -> tuple[Cut, Cut]:
     return _clamp(below), _clamp(above)
 
 
-def _around_int(value: int | float, type: AttributeType) -> tuple[int, int]:
+def _around_int(value: int | float | Decimal, type: AttributeType) -> tuple[int, int]:
     if isinstance(value, float) and math.isinf(value):
         return (TOP, TOP) if value > 0 else (MIN, MIN)
     return math.ceil(value), math.floor(value) + 1

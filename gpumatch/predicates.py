@@ -157,13 +157,15 @@ class BlockBuilder:
         return found
 
     def range_literals(self, attribute: int, lo: Array, hi: Array) -> Literals:
-        """A SET per row of the ranges ``lo[row, i]..hi[row, i]``, which ascend; those that are empty do no harm."""
-        rows, width = lo.shape
+        """A SET per row of the ranges ``lo[row, i]..hi[row, i]``, which ascend; those that are empty or repeat go."""
         self._close_ranges()
-        first = self._range_count + width * np.arange(rows)
-        self._ranges.append((np.full(lo.size, attribute, np.int32), lo.ravel(), hi.ravel()))
-        self._range_count += lo.size
-        return Literals(attribute, np.full(rows, SET, np.uint8), first, first + width)
+        kept = lo - 1 != hi if self._is_string(attribute) else lo <= hi  # strings: above and below the same one
+        kept[:, 1:] &= (lo[:, 1:] != lo[:, :-1]) | (hi[:, 1:] != hi[:, :-1])
+        ends = self._range_count + np.cumsum(kept.sum(axis=1))
+        first = np.concatenate([[self._range_count], ends])[:-1]
+        self._ranges.append((np.full(np.count_nonzero(kept), attribute, np.int32), lo[kept], hi[kept]))
+        self._range_count += np.count_nonzero(kept)
+        return Literals(attribute, np.full(len(lo), SET, np.uint8), first, ends)
 
     def _close_ranges(self) -> None:
         """Give the ranges that were added one by one their place before those that follow."""

@@ -103,7 +103,7 @@ class Programs:
         self._close()
         leaves = _joined([chunk[2] for chunk in self._chunks])
         number, leaves = share(leaves, has_ranges(leaves[1]), ranges)
-        number += first
+        number = number + first  # not in place: it may be Arrow's
         item = np.empty(sum(len(chunk[1]) for chunk in self._chunks), np.int32)
         base = end = 0
         for _, part, own in self._chunks:

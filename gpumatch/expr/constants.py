@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 from gpumatch.errors import ParseError
@@ -13,6 +14,7 @@ from gpumatch.expr.tree import Constant, Slot, Timestamp
 
 SlotKind = Literal["literal", "date", "timestamp", "like"]
 MAX_DIGITS = 4000  # of an integer: Python refuses to read and print more than 4300
+_EXACT = 16  # characters, point included: with 15 digits a float lies on the same side of every integer
 _PREFIX_PATTERN = re.compile(r"((?:[^%_\\]|\\[%_\\])*+)%", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)")
 _SPECIAL = re.compile(r"[%_\\]")
@@ -38,7 +40,8 @@ def constant(raw: str, kind: SlotKind = "literal") -> Constant:
         raise ParseError(error.message, raw) from None
 
 
-def _number(raw: str) -> int | float:
+def _number(raw: str) -> int | float | Decimal:
+    """An integer, or the nearest float; the decimal itself where that lies on another side of an integer."""
     if raw.lstrip("+-").isdigit():
         if len(raw) > MAX_DIGITS:
             raise ParseError(f"the number has {len(raw)} digits; at most {MAX_DIGITS} are allowed", raw)
@@ -46,6 +49,13 @@ def _number(raw: str) -> int | float:
     value = float(raw)
     if math.isinf(value):
         raise ParseError(f"the number {raw} is too large for a float; write INFINITY if that is meant", raw)
+    if len(raw) > _EXACT or "e" in raw or "E" in raw:
+        try:
+            exact = Decimal(raw)
+        except InvalidOperation:
+            raise ParseError(f"the number {raw} is too small to tell from 0", raw) from None
+        if (math.floor(exact), math.ceil(exact)) != (math.floor(value), math.ceil(value)):
+            return exact
     return value + 0.0  # -0.0 is 0.0
 
 
@@ -68,6 +78,9 @@ def constant_text(value: Constant | Slot) -> str:
         return "TRUE" if value else "FALSE"
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, Decimal):
+        text = str(value)
+        return text if "." in text or "E" in text else f"{text}.0"  # digits alone are an integer
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else ("INFINITY" if value > 0 else "-INFINITY")
     if isinstance(value, Timestamp):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Literal, NoReturn, TypeAlias
 
 from gpumatch.errors import ParseError
@@ -32,7 +33,7 @@ class Slot:
     kind: Literal["literal", "date", "timestamp", "like"] = "literal"
 
 
-Constant: TypeAlias = "bool | int | float | str | dt.date | Timestamp"
+Constant: TypeAlias = "bool | int | float | Decimal | str | dt.date | Timestamp"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 
 from gpumatch.errors import ParseError, SchemaError
 from gpumatch.expr.constants import constant_text
@@ -23,12 +24,12 @@ _EXPECTED: dict[Kind, str] = {
 def coerce(value: Constant, type: AttributeType, attribute: str) -> Constant:
     """The constant in the form in which it is compared with the attribute's values, or a SchemaError.
 
-    Numbers stay as they are, since they compare by value. On temporal attributes strings are read as dates or
+    Numbers stay as they are, since they compare by value; a decimal is the nearest float where floats are. On temporal attributes strings are read as dates or
     timestamps; on timestamps a date is its midnight, and a time without zone is the clock of the attribute's zone.
     """
     kind = type.kind
-    if kind in ("int", "float") and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return value
+    if kind in ("int", "float") and isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        return float(value) if kind == "float" and isinstance(value, Decimal) else value
     if (kind == "bool" and isinstance(value, bool)) or (kind == "string" and isinstance(value, str)):
         return value
     if kind in ("date", "timestamp") and isinstance(value, str):

@@ -6,10 +6,11 @@ import datetime as dt
 import math
 import struct
 import sys
+from decimal import Decimal
 from typing import Any
 
 from gpumatch.errors import SchemaError
-from gpumatch.expr.constants import MAX_DIGITS
+from gpumatch.expr.constants import MAX_DIGITS, constant
 from gpumatch.expr.times import SECOND, from_datetime
 from gpumatch.expr.tokens import find_surrogate
 from gpumatch.expr.tree import Constant, Timestamp
@@ -23,7 +24,7 @@ def as_constant(value: object, attribute: str) -> Constant:
     """A value that a user compares an attribute with; refuses missing values and what is no constant."""
     if is_missing(value):
         raise SchemaError(f"attribute {attribute!r} is compared with {value!r}; use is_null() or is_not_null()")
-    return plain(value, attribute)
+    return constant(str(value)) if isinstance(value, Decimal) and value.is_finite() else plain(value, attribute)
 
 
 def is_missing(value: object) -> bool:
@@ -102,7 +103,7 @@ def _instant(value: Any, zoned: bool, attribute: str) -> Timestamp:
 def _unsupported(value: object, attribute: str) -> SchemaError:
     return SchemaError(
         f"attribute {attribute!r}: {value!r} of type {type(value).__name__} is not supported; "
-        "use a bool, int, float, str, date or datetime, or a numpy or pandas scalar of these"
+        "use a bool, int, float, Decimal, str, date or datetime, or a numpy or pandas scalar of these"
     )
 
 
