@@ -24,8 +24,9 @@ _EXPECTED: dict[Kind, str] = {
 def coerce(value: Constant, type: AttributeType, attribute: str) -> Constant:
     """The constant in the form in which it is compared with the attribute's values, or a SchemaError.
 
-    Numbers stay as they are, since they compare by value; a decimal is the nearest float where floats are. On temporal attributes strings are read as dates or
-    timestamps; on timestamps a date is its midnight, and a time without zone is the clock of the attribute's zone.
+    Numbers compare by value and stay as they are; only on floats a decimal is the nearest float. On temporal attributes
+    strings are read as dates or timestamps; on timestamps a date is its midnight, and a time without zone is the clock
+    of the attribute's zone.
     """
     kind = type.kind
     if kind in ("int", "float") and isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
