@@ -193,6 +193,9 @@ def test_a_source_that_fails_sends_again_when_it_is_back() -> None:
     assert network.deliveries == [Delivery(event, 2, "c")]
 
 
+DOINGS = ["fail", "fail", "restore", "publish", "step"]
+
+
 def forked() -> tuple[Network, int]:
     """An event from 0 to 2 that is at 1, which may also send it by 3."""
     network = Network(Topology(4, [(0, 1), (1, 2), (1, 3), (2, 3)]), SCHEMA)
@@ -252,12 +255,12 @@ def test_the_source_sends_where_the_holder_has_no_path() -> None:
     assert network.in_flight == 0
 
 
-@given(st.integers(0, 1 << 32), st.booleans(), st.lists(st.sampled_from(["fail", "restore", "publish", "step"])))
+@given(st.integers(0, 1 << 32), st.booleans(), st.lists(st.sampled_from(DOINGS), min_size=15, max_size=30))
 def test_whoever_holds_a_message_delivers_it(seed: int, merc: bool, doings: list[str]) -> None:
     rng = random.Random(seed)
     overlay = random_clusters(rng, rng.randint(1, 4)) if merc else random_topology(rng)
     world = World(Network(overlay, SCHEMA, "merc" if merc else "d-dbr"), rng)
-    world.populate(3, 8)
+    world.populate(2, 6)
     world.network.run()
     world.publish(3)
     duties = Duties(world.network)
