@@ -50,7 +50,7 @@ class Batch:
         """With the chosen entries (bool) only; messages without any are left out."""
         size = np.bincount(np.repeat(np.arange(len(self)), self.size)[chosen], minlength=len(self))
         some = size > 0
-        return Batch(*(column[some] for column in self.columns()[:-2]), size[some], self.entries[chosen])
+        return Batch(*(*(column[some] for column in self.columns()[:-2]), size[some], self.entries[chosen]))
 
 
 class Calendar:
