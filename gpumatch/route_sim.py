@@ -55,7 +55,7 @@ _SHOWN = (
     ("of those with a path", "delivered_with_path", "{:.2%}"),
     ("duplicates dropped", "duplicates", "{:,.0f}"),
     ("messages lost", "lost", "{:,.0f}"),
-    ("events sent again", "sent_again", "{:,.0f}"),
+    ("sent again", "sent_again", "{:,.0f}"),
     ("busiest broker is busy", "busiest_share", "{:.1%}"),
 )
 

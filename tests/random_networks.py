@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import gpumatch as gm
 from gpumatch.expr import evaluate, parse
 from gpumatch.routing.overlays.clusters import Clusters
+from gpumatch.routing.overlays.messages import Message
 from gpumatch.routing.overlays.network import Network
 from gpumatch.routing.overlays.overlap import Overlaps
 from gpumatch.routing.overlays.topology import Topology
@@ -71,6 +72,17 @@ def random_expression(rng: random.Random) -> str:
 def random_event(rng: random.Random) -> dict[str, Any]:
     event = {"sym": rng.choice("ABCD"), "px": rng.randint(0, 100), "qty": rng.randint(0, 10)}
     return {name: value for name, value in event.items() if rng.random() < 0.9}
+
+
+class Duty(NamedTuple):
+    source: int
+    serial: int  # with the source, what message it is
+    cluster: int
+    destination: int
+
+
+def duties(message: Message) -> list[Duty]:
+    return [Duty(message.source, message.serial, message.cluster, to) for to in message.destinations]
 
 
 @dataclass
@@ -149,19 +161,19 @@ class World:
             stored[broker] += 1
         assert self.network.stored == stored
 
-    def fail_something(self) -> None:
-        """A link or a broker, unless that would leave no path between some that are up."""
+    def fail_something(self, split: bool = False) -> None:
+        """A link or a broker; unless the network may ``split``, none that some which are up need for a path."""
         network, rng = self.network, self.rng
         links = [tuple(link) for link in network.topology.links.tolist()]
         if rng.random() < 0.6 and links:
             a, b = rng.choice(links)
             network.fail_link(a, b)
-            if not connected(network):
+            if not split and not connected(network):
                 network.restore_link(a, b)
-        else:
+        elif self.up():
             broker = rng.choice(self.up())
             network.fail_broker(broker)
-            if not connected(network):
+            if not split and not connected(network):
                 network.restore_broker(broker)
 
     def restore_something(self) -> None:
@@ -176,6 +188,40 @@ class World:
             self.network.restore_link(a, b)
         for broker in sorted(self.network._down):
             self.network.restore_broker(broker)
+
+
+@dataclass
+class Duties:
+    """Who has to deliver what: the last broker that a message came to, or its source if that one failed."""
+
+    network: Network
+    holders: dict[Duty, int] = field(default_factory=dict)
+    done: set[Duty] = field(default_factory=set)
+
+    def step(self) -> None:
+        for _, receiver, message in self.network._flying:
+            for duty in duties(message):
+                self.holders[duty] = receiver
+        self.network.step()
+        arrived = {duty for duty, holder in self.holders.items() if duty.destination == holder}
+        assert self.done.isdisjoint(arrived)
+        self.done |= arrived
+        for duty in arrived:
+            del self.holders[duty]
+
+    def check(self) -> None:
+        """Each message is under way once, or waits and neither its holder nor its source has a path."""
+        up = self.network.topology.up
+        for duty in (duty for message in self.network.pending for duty in duties(message)):
+            self.holders.setdefault(duty, duty.source)
+        flying = {duty: sender for sender, _, message in self.network._flying for duty in duties(message)}
+        assert len(flying) == sum(len(message.destinations) for _, _, message in self.network._flying)
+        self.holders |= flying
+        for duty, holder in self.holders.items():
+            self.holders[duty] = holder if up[holder] else duty.source
+            distance = self.network.brokers[duty.source].clusters[duty.cluster].topology.distance
+            senders = [broker for broker in (self.holders[duty], duty.source) if up[broker]]
+            assert duty in flying or all(distance[sender, duty.destination] < 0 for sender in senders)
 
 
 def connected(network: Network) -> bool:

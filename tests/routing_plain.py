@@ -42,7 +42,12 @@ class Message:
     dropped: bool = False
     matched: bool = False
     goes_back: bool = False
+    stuck: frozenset[int] = frozenset()  # entries without a path
     sends: list[Message] = field(default_factory=list)
+
+    def at(self, broker: int, sender: int, cluster: int, hops: int, entries: frozenset[int]) -> Message:
+        """The same elsewhere, as it arrives."""
+        return Message(self.event, self.task, self.version, self.wanted, broker, sender, cluster, hops, entries)
 
 
 class Plain:
@@ -68,6 +73,7 @@ class Plain:
         n = topology.brokers
         self.free = [0] * n
         self.queues: list[list[Message]] = [[] for _ in range(n)]
+        self.held: list[list[Message]] = [[] for _ in range(n)]  # what did not get on
         self.flying: dict[int, tuple[Message, int]] = {}
         self.down: set[Any] = set()
         self.since: dict[Any, int] = {}  # links and brokers that are down, with their ends counted in
@@ -85,6 +91,7 @@ class Plain:
         self.duplicates = self.lost = self.again = 0
         for event, time in enumerate(workload.times.tolist()):
             self.push(time, ARRIVE, "publish", event, key=(-1, event))
+        self.learns = sorted({change.time + self.detection for change in failures.changes})
         for time in sorted({change.time for change in failures.changes}):
             changes = [change for change in failures.changes if change.time == time]
             self.push(time, CHANGE, "change", changes)
@@ -134,13 +141,30 @@ class Plain:
                 self.accepted.discard((message.event, broker))
             if message.opens:
                 self.opened.discard((message.task, broker))
+        for message in self.queues[broker] + self.held[broker]:
             self.look_again(self.time + self.detection, message.event)
-        self.queues[broker] = []
+        self.queues[broker], self.held[broker] = [], []
         self.free[broker] = 0
 
     def lose_on_link(self, message: Message, depart: int, since: int) -> None:
         self.lost += 1
-        self.look_again(max(since + self.detection, self.back(depart)), message.event)
+        if message.sender in self.down:
+            self.look_again(self.time + self.detection, message.event)
+        elif self.protocol != "fbr":
+            lost = message.at(message.sender, message.broker, message.cluster, message.hops - 1, message.entries)
+            self.hold(max(since + self.detection, self.back(depart)), lost)
+
+    def hold(self, until: int, message: Message) -> None:
+        self.held[message.broker].append(message)
+        key = (message.broker, message.event, message.sender, message.cluster)
+        self.push(until, ARRIVE, "take_up", message, key=key)
+
+    def take_up(self, message: Message) -> None:
+        mine = self.held[message.broker]
+        if any(message is one for one in mine):
+            self.held[message.broker] = [one for one in mine if one is not message]
+            self.again += 1
+            self.arrive(message)
 
     def back(self, depart: int) -> int:
         latency = self.costs.latency
@@ -262,21 +286,11 @@ class Plain:
                 hop = int(topology.next_hop[broker, entry])
                 if hop < 0:
                     message.goes_back = True
+                    message.stuck |= {entry}
                 else:
                     lists.setdefault((cluster, hop), set()).add(entry)
         for (cluster, hop), several in sorted(lists.items()):
-            copy = Message(
-                message.event,
-                message.task,
-                message.version,
-                message.wanted,
-                hop,
-                broker,
-                cluster,
-                message.hops + 1,
-                frozenset(several),
-            )
-            message.sends.append(copy)
+            message.sends.append(message.at(hop, broker, cluster, message.hops + 1, frozenset(several)))
 
     def topology_of(self, cluster: int) -> Topology:
         if self.protocol == "fbr":
@@ -310,6 +324,10 @@ class Plain:
             self.delivered[message.event, broker] = (self.time, message.hops)
         if message.goes_back:
             self.look_again(self.back(self.time), message.event)
+        later = [time for time in self.learns if time > message.arrive]
+        if message.stuck and later and self.protocol != "fbr":
+            held = message.at(broker, broker, message.cluster, message.hops, message.stuck)
+            self.hold(max(later[0], self.back(self.time)), held)
         for copy in message.sends:
             self.sent[copy.hops] += 1
             if self.protocol != "fbr":

@@ -19,6 +19,7 @@ from gpumatch.routing.simulator.simulation import simulate
 from gpumatch.routing.simulator.traffic import Workload
 
 RING = Topology(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
+FORK = Topology(4, [(0, 1), (1, 2), (1, 3), (2, 3)])
 COSTS = Costs(latency=100, receive=10, match=0, subscription=0, send=0, entry=0)
 
 
@@ -33,11 +34,32 @@ def test_agrees_with_one_message_at_a_time(seed: int, protocol: str) -> None:
 
 
 def test_a_lost_link_is_gone_round() -> None:
-    """The event is on the link 0-1 when that fails at 50; noticed at 80, it is sent again the other way."""
+    """The event is on the link 0-1 when that fails at 50; noticed at 80, it is sent the other way."""
     found = simulate(RING, one_event([1]), costs=COSTS, failures=Failures([Change(50, (1, 0))], detection=30))
-    assert found.time.tolist() == [200 + 10 + 3 * 110]  # the source sees it at 200, when it could have been passed on
+    assert found.time.tolist() == [200 + 10 + 3 * 110]  # seen at 200, when it could have been passed on
     assert found.hops.tolist() == [3]
     assert (found.counts.lost, found.counts.again) == (1, 1)
+
+
+def test_a_broker_that_loses_the_next_hop_sends_by_another_way() -> None:
+    """The event has left 1 for 2 at 120; the source is down when 1 sees at 300 that it has to go by 3."""
+    failures = Failures([Change(150, 0), Change(160, (1, 2))], detection=20)
+    found = simulate(FORK, one_event([2]), costs=COSTS, failures=failures)
+    assert (found.time.tolist(), found.hops.tolist()) == ([300 + 10 + 2 * 110], [3])
+    assert (found.counts.lost, found.counts.again) == (1, 1)
+    assert found.counts.matches.tolist() == [1, 0, 1, 0]
+
+
+def test_a_broker_without_a_path_holds_what_it_has() -> None:
+    """At 300 broker 1 has no path, at 1020 it has; if it fails between, the event waits for its source."""
+    changes = [Change(150, 0), Change(160, 2), Change(1000, 2, up=True)]
+    found = simulate(FORK, one_event([2]), costs=COSTS, failures=Failures(changes, detection=20))
+    assert found.time.tolist() == [1020 + 10 + 110]
+    changes += [Change(500, 1), Change(600, 1, up=True)]
+    assert simulate(FORK, one_event([2]), costs=COSTS, failures=Failures(changes, detection=20)).delivered == 0
+    changes += [Change(2000, 0, up=True)]
+    found = simulate(FORK, one_event([2]), costs=COSTS, failures=Failures(changes, detection=20))
+    assert found.time.tolist() == [2020 + 10 + 2 * 110]
 
 
 def test_until_it_is_noticed_senders_go_on() -> None:

@@ -7,7 +7,17 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from random_networks import SCHEMA, World, publish_under_failures, random_topology, unsettle
+from hypothesis import given
+from hypothesis import strategies as st
+from random_networks import (
+    SCHEMA,
+    Duties,
+    World,
+    publish_under_failures,
+    random_clusters,
+    random_topology,
+    unsettle,
+)
 
 import gpumatch as gm
 from gpumatch.errors import RoutingError
@@ -80,7 +90,7 @@ def test_a_lost_link_of_the_example() -> None:
     network.step()  # it is at B now, and on its way to F
     network.fail_link(B, F)
     assert network.messages["overlay update"] == 8
-    assert network.run() == 3  # again from A: by E and G
+    assert network.run() == 4  # on from B: by A, E and G
     assert network.deliveries == [Delivery(event, H, "c")]
     assert network.resent == {"event": 1}
     assert network.stored == [1, 0, 0, 0, 0, 0, 0, 1]  # no table of the matching layer has changed
@@ -138,20 +148,16 @@ def test_clients_of_the_source_and_of_one_broker() -> None:
 
 
 def test_withdrawals_overtake_what_they_withdraw() -> None:
-    # The subscription goes by B; the link is lost under it and there is no other: it waits. The withdrawal too.
-    network = Network(Topology(3, [(0, 1), (1, 2)]), SCHEMA)
+    # The subscription is at 1 when the link on is lost: it goes back by 2 and round the ring, behind the withdrawal.
+    network = Network(Topology(5, [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]), SCHEMA)
     network.advertise(0, "p", "TRUE")
     network.run()
     subscription = network.subscribe(2, "c", "TRUE")
     network.step()
     network.fail_link(0, 1)
-    assert [message.destinations for message in network.pending] == [(0,)]
     network.unsubscribe(subscription)
-    assert len(network.pending) == 2
-    network._waiting.reverse()
-    network.restore_link(0, 1)
     network.run()
-    assert network.stored == [0, 0, 0]
+    assert network.stored == [0] * 5
     assert network.duplicates == {"subscription": 1}
 
 
@@ -185,6 +191,98 @@ def test_a_source_that_fails_sends_again_when_it_is_back() -> None:
     network.restore_broker(0)
     network.run()
     assert network.deliveries == [Delivery(event, 2, "c")]
+
+
+DOINGS = ["fail", "fail", "restore", "publish", "step"]
+
+
+def forked() -> tuple[Network, int]:
+    """An event from 0 to 2 that is at 1, which may also send it by 3."""
+    network = Network(Topology(4, [(0, 1), (1, 2), (1, 3), (2, 3)]), SCHEMA)
+    network.advertise(0, "p", "TRUE")
+    network.subscribe(2, "c", "TRUE")
+    network.run()
+    event = network.publish(0, "p", {"px": 1})
+    network.step()
+    return network, event
+
+
+def test_a_broker_that_loses_the_next_hop_sends_by_another_way() -> None:
+    network, event = forked()
+    network.fail_broker(0)
+    network.fail_link(1, 2)
+    assert network.run() == 2
+    assert network.deliveries == [Delivery(event, 2, "c")]
+    assert network.resent == {"event": 1}
+    network.restore_broker(0)
+    assert network.in_flight == 0
+
+
+def test_a_broker_without_a_path_holds_what_it_has() -> None:
+    network, event = forked()
+    network.fail_broker(0)
+    network.fail_broker(2)
+    assert [(message.id, message.destinations) for message in network.pending] == [(event, (2,))]
+    network.restore_broker(2)
+    network.run()
+    assert network.deliveries == [Delivery(event, 2, "c")]
+
+
+def test_what_a_broker_holds_is_gone_with_it() -> None:
+    network, event = forked()
+    network.fail_broker(0)
+    network.fail_broker(1)
+    network.restore_broker(1)
+    assert network.run() == 0
+    assert len(network.pending) == 1
+    network.restore_broker(0)
+    assert network.run() == 2
+    assert network.deliveries == [Delivery(event, 2, "c")]
+
+
+def test_the_source_sends_where_the_holder_has_no_path() -> None:
+    network = Network(Topology(5, [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]), SCHEMA)
+    network.advertise(0, "p", "TRUE")
+    network.subscribe(2, "c", "TRUE")
+    network.run()
+    event = network.publish(0, "p", {"px": 1})
+    network.step()
+    network.fail_link(0, 1)
+    network.fail_link(1, 2)  # 1 is alone with it
+    assert network.run() == 3
+    assert network.deliveries == [Delivery(event, 2, "c")]
+    network.restore_link(1, 2)
+    assert network.in_flight == 0
+
+
+@given(st.integers(0, 1 << 32), st.booleans(), st.lists(st.sampled_from(DOINGS), min_size=15, max_size=30))
+def test_whoever_holds_a_message_delivers_it(seed: int, merc: bool, doings: list[str]) -> None:
+    rng = random.Random(seed)
+    overlay = random_clusters(rng, rng.randint(1, 4)) if merc else random_topology(rng)
+    world = World(Network(overlay, SCHEMA, "merc" if merc else "d-dbr"), rng)
+    world.populate(2, 6)
+    world.network.run()
+    world.publish(3)
+    duties = Duties(world.network)
+    do = {
+        "fail": lambda: world.fail_something(split=True),
+        "restore": world.restore_something,
+        "publish": lambda: world.publish(1),
+        "step": duties.step,
+    }
+    duties.check()
+    for doing in doings:
+        do[doing]()
+        duties.check()
+    while world.network.in_flight:
+        duties.step()
+        duties.check()
+    assert world.given() <= world.expected
+    world.restore_all()
+    world.network.run()
+    assert not world.network.pending
+    assert world.given() == world.expected
+    assert merc or not world.network.duplicates
 
 
 @pytest.mark.parametrize("seed", range(8))

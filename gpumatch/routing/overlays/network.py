@@ -3,11 +3,13 @@
 Time goes in steps: in a step every message that is under way crosses one link. All is deterministic.
 
 D-DBR and MERC. After a failure all brokers of the overlay, or of the clusters concerned, get new TRTs and SPRTs at
-once; one overlay update message is counted for each of them. Messages on a lost link or at a failed broker are gone:
-the source keeps a message until all its destinations have acknowledged it, and sends it again to those that it has not
-reached. Acknowledgements themselves are not modelled as messages. What has no path waits at the source until there is
-one (``pending``), also what is meant for a broker that is down. In MERC a path must lie inside each cluster, and lead
-from cluster to cluster through edge brokers that are up. A broker that fails cuts off its clients: they cannot issue
+once; one overlay update message is counted for each of them. A broker holds a message until the next hop has it: if the
+link or the next hop is lost, it sends the message by another way. What a broker holds is gone if it fails; then the
+source, which keeps a message until all its destinations have acknowledged it, sends it again. So it does for
+destinations to which the holder has no path left. What neither can send waits (``pending``), also what is meant for a
+broker that is down, until either can. Acknowledgements themselves are not modelled as messages. In MERC the source is
+the edge broker through which a message entered the cluster, and a path must lie inside each cluster, and lead from
+cluster to cluster through edge brokers that are up. A broker that fails cuts off its clients: they cannot issue
 anything, and receive nothing; when it is restored its tables are what they were.
 
 FBR. Nothing is mended, and what crosses a lost link or broker is lost.
@@ -76,7 +78,7 @@ class Network:
         self.lost: Counter[str] = Counter()
         self.resent: Counter[str] = Counter()
         self._flying: list[tuple[int, int, Message]] = []  # from, to
-        self._waiting: list[Message] = []
+        self._waiting: list[tuple[int, Message]] = []  # holder
         self._issued: dict[int, tuple[str, int]] = {}  # advertisement or subscription -> kind, broker
         self._next = 0
 
@@ -177,9 +179,9 @@ class Network:
 
     @property
     def pending(self) -> list[Message]:
-        """Messages that wait at their sources for a path to these destinations, which do not have them yet."""
+        """Messages that wait for a path to these destinations, which do not have them yet."""
         waiting = []
-        for message in self._waiting:
+        for _, message in self._waiting:
             lacking = tuple(to for to in message.destinations if not self._has(to, message))
             if lacking:
                 waiting.append(message.to(lacking))
@@ -200,22 +202,24 @@ class Network:
             self.destination_lists.setdefault(message.kind, Counter())[len(message.destinations)] += 1
             self._flying.append((broker, hop, message))
         for message in outcome.stranded:
-            if message.source == broker:
-                self._waiting.append(message)
-            else:
-                self._send_again(message)
+            self._send_again(broker, message)
 
-    def _send_again(self, message: Message) -> None:
-        """From the source, to the destinations that a copy which did not get on had left."""
-        source = self.brokers[message.source]
-        if isinstance(source, FilterBroker):
-            self.lost[message.kind] += 1
-        elif not self.topology.up[message.source]:
-            self._waiting.append(message)
-        else:
-            outcome = source.multicast(message)
-            self.resent[message.kind] += len(outcome.sends)
-            self._do(message.source, outcome)
+    def _send_again(self, holder: int, message: Message) -> None:
+        """A copy that did not get on goes another way: from its holder, or else from the source."""
+        if not self.topology.up[holder]:
+            holder = message.source  # which has it for good, also while it is down
+        for number in (holder, message.source):
+            broker = self.brokers[number]
+            if isinstance(broker, FilterBroker):
+                self.lost[message.kind] += 1
+                return
+            if self.topology.up[number]:
+                outcome = broker.multicast(message)
+                self.resent[message.kind] += len(outcome.sends)
+                self._do(number, Outcome(outcome.sends))
+                message = message.to(tuple(to for rest in outcome.stranded for to in rest.destinations))
+        if message.destinations:
+            self._waiting.append((holder, message))
 
     # Failures
 
@@ -273,9 +277,9 @@ class Network:
         self._waiting = []
         for sender, receiver, message in flying:
             if self._is_cut(sender, receiver):
-                self._send_again(message)
-        for message in waiting:
-            self._send_again(message)
+                self._send_again(sender, message)
+        for holder, message in waiting:
+            self._send_again(holder, message)
 
     def _update(self, cluster: int) -> None:
         """New TRT and SPRTs for the brokers of a cluster."""

@@ -46,6 +46,12 @@ class Batch:
         entries = self.entries[spans(starts[rows], self.size[rows])]
         return Batch(*(*(column[rows] for column in self.columns()[:-1]), entries))
 
+    def only(self, chosen: Array) -> Batch:
+        """With the chosen entries (bool) only; messages without any are left out."""
+        size = np.bincount(np.repeat(np.arange(len(self)), self.size)[chosen], minlength=len(self))
+        some = size > 0
+        return Batch(*(*(column[some] for column in self.columns()[:-2]), size[some], self.entries[chosen]))
+
 
 class Calendar:
     """Batches by window: window ``k`` is the time from ``k * width`` to ``(k + 1) * width``."""

@@ -18,7 +18,8 @@ class Counts:
     ``sent``: messages over links, those that are lost too, and ``entries``: destinations in their lists, both by hop
     from 1 on. ``sizes``: messages by the length of their lists. ``matches`` and ``busy`` (nanoseconds): by broker.
     ``duplicates``: copies that found the event there already. ``lost``: messages lost on links or in the queues of
-    brokers that failed. ``again``: events sent again by their sources. ``last``: when the last work was done.
+    brokers that failed. ``again``: messages taken up again by brokers that hold them, and events by their sources.
+    ``last``: when the last work was done.
     """
 
     sent: Array

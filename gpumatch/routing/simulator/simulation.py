@@ -5,20 +5,21 @@ comes of it arrives later. (With FBR, which matches at every hop, all that arriv
 broker is a queue served in the order of arrival; ties are by event, then by sender. Times are whole nanoseconds and
 every answer is what a loop over single messages would give.
 
-The model: a source keeps an event until all interested brokers have it, and knows at once which have (acknowledgements
-take no time). If a failure costs a message of the event, the source sends it again to the brokers that do not have it,
-as soon as the failure is noticed; to those without a path, when a repair is noticed. A broker routes a message by the
-topology that is known when it arrives. What a broker cannot pass on, for want of a path or, in MERC, because the
-topology is not any more the one that the event was sent under, goes back: the source sees it at the next multiple of
-the latency after the message could have gone over one more link. FBR does none of this: its trees stay as they were and
-what is lost is lost. They are the trees of next hops from each source; a flood's first copies, as in ``Network``, may
-take other shortest paths.
+The model: a broker routes a message by the topology that is known when it arrives, and holds it until the next hop has
+it. If it is lost on the link, the broker takes it up again as soon as the failure is noticed; but not before the next
+multiple of the latency after the message could have gone over one more link. A source keeps an event until all
+interested brokers have it, and knows at once which have (acknowledgements take no time). It sends the event again to
+those that do not have it when it is noticed that a broker has failed with a message of it, and when a broker cannot
+pass one on: for want of a path (then the broker also tries again when the topology is another) or, in MERC, because the
+topology is not any more the one that the event was sent under. To brokers without a path it sends when a repair is
+noticed. FBR does none of this: its trees stay as they were and what is lost is lost. They are the trees of next hops
+from each source; a flood's first copies, as in ``Network``, may take other shortest paths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -87,7 +88,7 @@ class _Sent:
     hop: Array
     size: Array
     entries: Array
-    stuck: Array  # messages with destinations that have no path
+    stuck: Array  # by entry of the window's messages: has no path
 
 
 class _Run:
@@ -204,15 +205,16 @@ class _Run:
 
     def _send(self, batch: Batch, look: _Look, row: Array) -> _Sent:
         """Group the entries that go on by message, cluster and next hop."""
-        on = batch.entries != batch.broker[row]
+        on = np.flatnonzero(batch.entries != batch.broker[row])
         row, entry = row[on], batch.entries[on]
         cluster = batch.cluster[row]
         if self.clusters is not None:
             more = self._open(batch, np.flatnonzero(look.opens))
             row, cluster, entry = (np.concatenate(both) for both in zip((row, cluster, entry), more, strict=True))
         hop = self.routes.hop(batch.broker[row], cluster, entry)
-        stuck = np.unique(row[hop < 0])
-        if len(stuck):
+        stuck = np.zeros(len(batch.entries), bool)
+        stuck[on[hop[: len(on)] < 0]] = True  # an edge broker has a path to all that it adds
+        if stuck.any():
             row, cluster, entry, hop = (column[hop >= 0] for column in (row, cluster, entry, hop))
         clusters = 1 if self.clusters is None else len(self.clusters) + 1
         key = (row * clusters + cluster + 1) * len(self.free) + hop
@@ -273,9 +275,9 @@ class _Run:
             self.opened[batch.task[opened], self.edge[batch.broker[opened]]] = True
 
     def _leave(self, batch: Batch, look: _Look, sent: _Sent, depart: Array, failed: Array) -> None:
-        """Put messages on links, and tell the sources what is lost."""
+        """Put messages on links; what does not get on, brokers take up again or sources are told of."""
         latency, detection = self.costs.latency, self.outages.detection
-        back = -(-(depart + latency) // latency) * latency  # when a source sees that it went no further
+        back = -(-(depart + latency) // latency) * latency  # when it is seen that a message went no further
         done = failed < 0
         leaves = done[sent.row]
         row = sent.row[leaves]
@@ -284,20 +286,45 @@ class _Run:
         self.counts.add_sent(hops, None if self.protocol == "fbr" else sent.size[leaves])
         broken = self.outages.lost_on_link(sender, hop, start, start + latency)
         self.counts.lost += int(np.count_nonzero(broken >= 0))
-        if self.protocol != "fbr":
-            gone, cut = np.flatnonzero(~done), broken >= 0
-            stuck = np.union1d(sent.stuck, np.flatnonzero(look.stale))
-            stuck = stuck[done[stuck]]
-            when = (failed[gone] + detection, back[stuck], np.maximum(broken[cut] + detection, back[row[cut]]))
-            rows = np.concatenate((gone, stuck, row[cut]))
-            self.sources.notice(np.concatenate(when), look.event[rows])
         columns = (start + latency, hop, sender, sent.cluster[leaves], batch.task[row], hops, sent.size[leaves])
         entries = sent.entries[np.repeat(leaves, sent.size)]
         flying = Batch(*columns, entries)
+        if self.protocol != "fbr":
+            self.sources.notice(failed[~done] + detection, look.event[~done])
+            cut = np.flatnonzero(broken >= 0)
+            lost, when = flying.take(cut), np.maximum(broken[cut] + detection, back[row[cut]])
+            lost = replace(lost, arrive=when, broker=lost.sender, sender=lost.broker, hops=lost.hops - 1)
+            self._hold(lost, start[cut])
+            self._go_back(batch, look, sent.stuck, depart, np.where(done, back, -1))
         if (broken >= 0).any():
             flying = flying.take(np.flatnonzero(broken < 0))
         if len(flying):
             self.calendar.add(flying)
+
+    def _go_back(self, batch: Batch, look: _Look, stuck: Array, depart: Array, back: Array) -> None:
+        """Tell the sources what cannot go on; what has no path, brokers hold until the topology is another.
+
+        ``back``: when they are told, -1 for what is gone with its broker.
+        """
+        row = np.repeat(np.arange(len(batch)), batch.size)
+        stuck = stuck & (back[row] >= 0)
+        rows = np.unique(row[stuck])
+        told = np.union1d(rows, np.flatnonzero(look.stale & (back >= 0)))
+        self.sources.notice(back[told], look.event[told])
+        if self.version < len(self.outages.times):
+            news = self.outages.times[self.version] + self.outages.detection
+            held = replace(batch, arrive=np.maximum(back, news), sender=batch.broker)
+            self._hold(held.only(stuck), depart[rows])
+
+    def _hold(self, messages: Batch, since: Array) -> None:
+        """Brokers take messages up again when these "arrive"; if they fail before, the sources are told."""
+        failed = self.outages.lost_at_broker(messages.broker, since, messages.arrive)
+        gone = failed >= 0
+        self.sources.notice(failed[gone] + self.outages.detection, self.sources.task_event[messages.task[gone]])
+        kept = messages.take(np.flatnonzero(~gone))
+        self.counts.again += len(kept)
+        if len(kept):
+            self.calendar.add(kept)
 
     def _result(self) -> Simulated:
         sources, work = self.sources, self.sources.workload
