@@ -38,7 +38,19 @@ WORDS = (
     *(f"sym{at:03}" for at in range(60)),
 )  # fmt: skip
 INTS = (0, 1, -1, 2**31, -(2**31), 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 2, 2**63 - 1, -(2**63))
-FLOATS = (0.0, -0.0, 0.1, 0.1 + 0.2, 1 / 3, 5e-324, 2.2250738585072014e-308, 1e22, 2.0**53, -1e300, 1.7976931348623157e308)
+FLOATS = (
+    0.0,
+    -0.0,
+    0.1,
+    0.1 + 0.2,
+    1 / 3,
+    5e-324,
+    2.2250738585072014e-308,
+    1e22,
+    2.0**53,
+    -1e300,
+    1.7976931348623157e308,
+)
 _DAY0, _TIME0 = dt.date(2024, 1, 1), dt.datetime(2024, 1, 1)
 
 
@@ -94,7 +106,8 @@ def _values(kind: str, rng: np.random.Generator) -> list[Any]:
 def _constants(kind: str, values: list[Any], rng: np.random.Generator) -> list[Constant]:
     """Constants of a type in every form that means the same to both engines."""
     if kind in ("int64", "int32", "int8"):
-        beyond = [2**64, -(2**70), 300, "2.5", "-0.0", "7.0", "9007199254740993.0", "9223372036854775806.5", "1e3"]
+        beyond = [2**64, -(2**70), 300, "2.5", "-0.0", "7.0", "9007199254740993.0", "9223372036854775806.5"]
+        beyond += ["1e1", "2.5e0"] if kind != "int64" else []  # DuckDB compares as floats then
         return [number(value) for value in [*values, *beyond, *range(0, 40)]]
     if kind in ("float64", "float32"):
         return [number(value) for value in [*values, *range(-3, 30), "1e1", ".5", "+3."]]
@@ -151,7 +164,11 @@ def _column(kind: str, values: list[Any]) -> pa.Array:
     if kind == BERLIN:
         zoned = [None if value is None else value.replace(tzinfo=dt.UTC) for value in values]
         return pa.array(zoned, pa.timestamp("us", "Europe/Berlin"))
-    named: dict[str, Any] = {"date": pa.date32(), "timestamp[us]": pa.timestamp("us"), "timestamp[ns]": pa.timestamp("ns")}
+    named: dict[str, Any] = {
+        "date": pa.date32(),
+        "timestamp[us]": pa.timestamp("us"),
+        "timestamp[ns]": pa.timestamp("ns"),
+    }
     return pa.array(values, named.get(kind) or pa.type_for_alias(kind))
 
 
@@ -279,7 +296,9 @@ class Subscriptions(NamedTuple):
         return [self._fill(self.shapes[at].ours, given) for at, given in zip(self.numbers, self.constants, strict=True)]
 
     def theirs(self) -> list[str]:
-        return [self._fill(self.shapes[at].theirs, given) for at, given in zip(self.numbers, self.constants, strict=True)]
+        return [
+            self._fill(self.shapes[at].theirs, given) for at, given in zip(self.numbers, self.constants, strict=True)
+        ]
 
     @staticmethod
     def _fill(text: str, given: list[Constant]) -> str:

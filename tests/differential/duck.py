@@ -19,7 +19,9 @@ class Duck:
         self._db = duckdb.connect()
         self._db.execute("PRAGMA threads=1")
         self._db.execute("SET TimeZone='Europe/Berlin'")
-        self._db.execute("PRAGMA disable_optimizer")  # many expressions of one query would be weighed against each other
+        self._db.execute(
+            "PRAGMA disable_optimizer"
+        )  # many expressions of one query would be weighed against each other
         types = [pa.float64() if kind == pa.float32() else kind for kind in events.schema.types]
         wide = events.cast(pa.schema(list(zip(events.schema.names, types, strict=True))))
         self._db.register("given", wide)

@@ -35,6 +35,7 @@ from tests.differential.duck import Duck
 
 INDEXES = ("auto", *KINDS)
 _SHOWN = 3  # differences of a run that are told
+_COUNTED = ("expressions", "shapes", "pairs", "differences")
 
 
 @dataclass
@@ -216,37 +217,39 @@ def told(case: Case, row: int, event: int) -> str:
 
 @dataclass
 class Report:
-    """What was compared, by way in and index, and by kind of predicate."""
+    """What was compared: every run, and sums by kind of predicate and connective."""
 
     runs: list[dict[str, Any]] = field(default_factory=list)
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
 
-    def run(self, case: Case, way: str, index: str, life: str) -> int:
-        """Compare one way; returns how many differences there are."""
+    def run(self, case: Case, way: str, index: str, life: str) -> list[str]:
+        """Compare one way in; returns some of the differences in words, none if there are none."""
         start = time.perf_counter()
         matcher, left = LIVES[life](gm.Matcher(case.world.types, index=index, device="cpu"), case, way)
         wrong = differences(matcher, case, left)
-        self.told += [f"{case.name}, {way}, {index}, {life}: {told(case, *pair)}" for pair in wrong[:_SHOWN]]
-        events = case.events.num_rows
-        sums = {"expressions": len(case.held), "shapes": len(case.held.shapes), "pairs": len(case.held) * events}
+        held, events = case.held, case.events.num_rows
+        sums = {"expressions": len(held), "shapes": len(held.shapes), "pairs": len(held) * events}
         facts = {"case": case.name, "way": way, "index": index, "life": life, **sums, "differences": len(wrong)}
         self.runs.append({**facts, "seconds": round(time.perf_counter() - start, 1)})
-        rows = Counter(case.held.numbers)
-        bad = Counter(case.held.numbers[row] for row, _ in wrong)
-        for at, shape in enumerate(case.held.shapes):
+        rows, bad = Counter(held.numbers), Counter(held.numbers[row] for row, _ in wrong)
+        for at, shape in enumerate(held.shapes):
             for kind in shape.kinds:
                 tally = self.kinds.setdefault(kind, Counter())
                 tally.update(expressions=rows[at], shapes=1, pairs=rows[at] * events, differences=bad[at])
-        return len(wrong)
+        return [told(case, *pair) for pair in wrong[:_SHOWN]]
+
+    def sums(self) -> dict[str, dict[str, Counter[str]]]:
+        """Expressions, shapes, pairs and differences by way in, index, what happened to them, and kind."""
+        found: dict[str, dict[str, Counter[str]]] = {"way": {}, "index": {}, "life": {}, "kind": self.kinds}
+        for run in self.runs:
+            for by in ("way", "index", "life"):
+                found[by].setdefault(run[by], Counter()).update({name: run[name] for name in _COUNTED})
+        return found
 
     def __str__(self) -> str:
-        by_way: dict[str, Counter[str]] = {}
-        columns = ("expressions", "shapes", "pairs", "differences")
-        for run in self.runs:
-            for key in (f"{run['way']}, {run['index']}", run["life"]):
-                by_way.setdefault(key, Counter()).update({name: run[name] for name in columns})
-        lines = [f"{'':<22}" + "".join(f"{name:>16}" for name in columns)]
-        for name, tally in (*sorted(by_way.items()), *sorted(self.kinds.items())):
-            lines.append(f"{name:<22}" + "".join(f"{tally[column]:>16,}" for column in columns))
-        return "\n".join([*lines, *self.told])
+        lines = []
+        for by, tallies in self.sums().items():
+            lines.append(f"{by:<16}" + "".join(f"{name:>16}" for name in _COUNTED))
+            for name, tally in sorted(tallies.items()):
+                lines.append(f"{name:<16}" + "".join(f"{tally[column]:>16,}" for column in _COUNTED))
+        return "\n".join(lines)
