@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,9 @@ NUMERIC = ("int64", "int32", "int8", "float64", "float32")
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 REVERSED = {"reversed <": ">", "reversed >=": "<=", "reversed =": "="}  # with the constant first, and what that means
 WORDS = (
-    "", " ", "a", "ab", "abc", "abd", "b", "B", "é", "e\u0301", "ß", "ss", "ſ", "İ", "it's", "''", "a%b", "a_b", "%", "\\",
-    '"', "`", "NULL", "true", "5", "日本語", "日本", "\u202eabc", "\ufffd", "\uffff", "\ue000", "\ud7ff", "😀", "😀😀", "\U0010ffff",
-    "a\nb", "a\tb", "a;b--c", "x" * 300, "x" * 299 + "y", "long " * 50,
+    "", " ", "a", "ab", "abc", "abd", "b", "B", "é", "e\u0301", "ß", "ss", "ſ", "İ", "it's", "''", "a%b", "a_b", "%",
+    "\\", '"', "`", "NULL", "true", "5", "日本語", "日本", "\u202eabc", "\ufffd", "\uffff", "\ue000", "\ud7ff", "😀",
+    "😀😀", "\U0010ffff", "a\nb", "a\tb", "a;b--c", "x" * 300, "x" * 299 + "y", "long " * 50,
     *(f"sym{at:03}" for at in range(60)),
 )  # fmt: skip
 INTS = (0, 1, -1, 2**31, -(2**31), 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 2, 2**63 - 1, -(2**63))
@@ -83,6 +83,17 @@ def _times(rng: np.random.Generator, count: int) -> list[dt.datetime]:
     return [_TIME0 + dt.timedelta(microseconds=int(step)) for step in steps]
 
 
+def _many(kind: str, rng: np.random.Generator) -> list[Any]:
+    """Values that hardly repeat."""
+    if kind == "int64":
+        return rng.integers(-(10**12), 10**12, 4000).tolist()
+    if kind == "float64":
+        return rng.normal(0, 100, 4000).tolist()
+    if kind == "string":
+        return [f"word {at}" for at in rng.integers(0, 10**6, 4000)]
+    return _times(rng, 4000) if kind == "timestamp[us]" else []
+
+
 def _values(kind: str, rng: np.random.Generator) -> list[Any]:
     """What events hold of a type; constants are chosen from the same, so that they meet."""
     if kind in ("int64", "int32", "int8"):
@@ -108,7 +119,7 @@ def _constants(kind: str, values: list[Any], rng: np.random.Generator) -> list[C
     if kind in ("int64", "int32", "int8"):
         beyond = [2**64, -(2**70), 300, "2.5", "-0.0", "7.0", "9007199254740993.0", "9223372036854775806.5"]
         beyond += ["1e1", "2.5e0"] if kind != "int64" else []  # DuckDB compares as floats then
-        return [number(value) for value in [*values, *beyond, *range(0, 40)]]
+        return [number(value) for value in [*values, *beyond, *range(40)]]
     if kind in ("float64", "float32"):
         return [number(value) for value in [*values, *range(-3, 30), "1e1", ".5", "+3."]]
     if kind == "bool":
@@ -143,7 +154,7 @@ class World:
             for at in range(count):
                 name = f"{kind.split('[')[0]}{'z' if kind == BERLIN else 'n' if 'ns' in kind else ''} {at}"
                 world.types[name] = kind
-                world.values[name] = _values(kind, rng)
+                world.values[name] = _values(kind, rng) + (_many(kind, rng) if at < 2 else [])
                 world.constants[name] = _constants(kind, world.values[name], rng)
         return world
 
@@ -336,17 +347,18 @@ def _patterns(shape: Shape, chosen: list[Constant]) -> list[Constant]:
 
 
 RANGED = ("int64", "float64", "string", "date", "timestamp[us]")
+Ends: TypeAlias = "tuple[list[Any], list[Any]]"  # low and high, None where a side is open
 CLOSED = {"both": (">=", "<="), "left": (">=", "<"), "right": (">", "<="), "neither": (">", "<")}
 
 
-def fill_ranges(world: World, closed: str, shapes: int, count: int) -> tuple[Subscriptions, dict[str, tuple[Any, Any]]]:
+def fill_ranges(world: World, closed: str, shapes: int, count: int) -> tuple[Subscriptions, dict[str, Ends]]:
     """Conjunctions of ranges, some open on a side, as expressions and as arrays of ends."""
     rng = world.rng
     names = [name for name, kind in world.types.items() if kind in RANGED][::4]
     ordered = {name: sorted(world.values[name], key=_place) for name in names}
     sides = [rng.choice(4, len(names), p=[0.5, 0.15, 0.15, 0.2]) for _ in range(shapes)]  # none, low, high, both
     numbers = rng.integers(0, shapes, count).tolist()
-    ends: dict[str, tuple[list[Any], list[Any]]] = {name: ([None] * count, [None] * count) for name in names}
+    ends: dict[str, Ends] = {name: ([None] * count, [None] * count) for name in names}
     constants: list[list[Constant]] = []
     for row, at in enumerate(numbers):
         constants.append([])
@@ -358,7 +370,7 @@ def fill_ranges(world: World, closed: str, shapes: int, count: int) -> tuple[Sub
                     ends[name][end][row] = value
                     constants[-1].append(_written_value(value))
     made = [shape(world, _ranges(names, side.tolist(), CLOSED[closed])) for side in sides]
-    return Subscriptions(made, numbers, constants), {name: pair for name, pair in ends.items()}
+    return Subscriptions(made, numbers, constants), ends
 
 
 def _place(value: Any) -> Any:

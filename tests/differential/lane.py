@@ -23,6 +23,7 @@ from tests.differential.cases import (
     CLOSED,
     NUMERIC,
     REVERSED,
+    Ends,
     Leaf,
     Node,
     Subscriptions,
@@ -46,7 +47,7 @@ class Case:
     world: World
     held: Subscriptions
     events: pa.Table
-    ranges: tuple[dict[str, tuple[Any, Any]], str] | None = None  # ends of all rows, and which of them belong to them
+    ranges: tuple[dict[str, Ends], str] | None = None  # ends of all rows, and which of them belong to them
 
     @cached_property
     def right(self) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""The lane as CI runs it; ``python -m tests.differential`` goes on for hours. What was compared is printed at the end."""
+"""The lane as CI runs it, and what it compared; ``python -m tests.differential`` goes on for hours."""
 
 from __future__ import annotations
 
