@@ -8,22 +8,30 @@ A clause is found when all its predicates are hit. Hits on whole cells are certa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from gpumatch.coded import CodedEvents, EventEncoder, Table
-from gpumatch.codes import pointers, spans
+from gpumatch.codes import pointers
 from gpumatch.discretise import median_cuts
 from gpumatch.errors import GpumatchError, SchemaError
+from gpumatch.events import EventBatch
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood, count
 from gpumatch.kernels import tama as kernels
-from gpumatch.predicates import ANY, RANGE, Array, Attributes
+from gpumatch.predicates import Array, Attributes
 
 _MOST_LEVELS = 31  # codes are int32
 _ENOUGH = 16  # levels at most, if none are asked for: more save hardly a check, and cost two postings a range each
-_SAMPLE = 1 << 16  # clauses from which the levels for a false positive rate are estimated
+_AT_ONCE = 16  # observed events: at coarse levels each may find all there is
+_SLACK = 3  # standard deviations by which a measured rate stays below the bound
+_ALL_CHECKED = 4096  # events: the first ones all are, later
+_STEP = 16  # one in so many is
+_GOLDEN = 0x9E37_79B1  # the golden section of 2 ** 32: its multiples fall evenly between 0 and that
+_UNSEEN = "no events were observed before it was built; observe() some, then compact()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +39,14 @@ class Tama(IndexParams):
     """Count the satisfied predicates of every subscription that an event meets.
 
     ``levels``: how often the codes of an attribute are halved; by default as often as it takes to tell them all apart,
-    but 16 times at most. ``max_fpr``: take the fewest levels for which so many of the found subscriptions are expected
-    to be false (``stats()`` tells how many that are). Either way false ones are sorted out, unless ``approximate`` asks
-    for them: then results hold every match and some more. ``stats()`` tells the share of these among all that is found,
-    the paper's false positive rate, from a check of every 16th event.
+    but 16 times at most. What is found is verified, unless it is ``approximate``: then results hold every match and
+    some more. ``stats()`` tells which share of them is false, the paper's false positive rate, as ``fpr``: counted over
+    the first 4,096 events, and one in 16 of those that follow.
+
+    ``max_fpr``: the largest share of what is found that may be false, in place of ``levels``. It is measured on the
+    events that ``observe`` was given before the index was built: the fewest levels are taken that keep the bound there,
+    with a margin for other events of their kind. Where none do, or no events were observed, nothing is rounded, so
+    that nothing is false; ``stats()`` and ``plan()`` say so.
 
     ``separation="events"`` cuts cells not in the middle but at the medians of the events that ``observe`` was given
     before the index was built; where there were none it does not, and ``stats()`` says so.
@@ -74,20 +86,26 @@ ARRAYS = {
     "needed": ArraySpec("uint8", "per clause: hits that make it a match"),
     "owner": ArraySpec("int32", "per predicate on a list attribute: its clause"),
     "rest": ArraySpec("int32", "clauses that no posting can hold: tested on every event"),
-    "observed": ArraySpec("int64", "how many observed events cells were cut by"),
+    "observed": ArraySpec("int64", "how many observed events it was built by"),
 }
 
 
 def build(params: Tama, given: Input) -> dict[str, Array]:
     """Arrays for clauses whose predicates are sorted by how likely they hold."""
+    observes = params.max_fpr is not None or params.separation == "events"
+    observed = _coded(given, given.sample if observes else ())
+    return _tables(params, given, observed, _levels(params, given, observed))
+
+
+def _tables(params: Tama, given: Input, observed: CodedEvents, levels: int) -> dict[str, Array]:
+    """The arrays of an index of so many levels."""
     attributes, table = given.attributes, given.table
     counts = given.book.counts()
     depth = bits_of(counts).astype(np.int64)
-    levels = np.minimum(depth, _levels(params, given, counts, depth))
-    shift = depth - levels
-    observed = sum(map(len, given.sample)) if params.separation == "events" else 0
-    if observed:
-        cell_ptr, cells = _cells_of_events(given, counts, levels, shift > 0)
+    shift = np.maximum(depth - levels, 0)
+    events = len(observed.ptr) - 1
+    if params.separation == "events" and events:
+        cell_ptr, cells = _cells_of_events(observed, counts, depth - shift, shift > 0)
     else:
         cell_ptr, cells = np.zeros(len(counts) + 1, np.int64), np.zeros(0, np.int32)
     directory, nodes = _directory(given, counts, shift, (cell_ptr, cells))
@@ -120,19 +138,25 @@ def build(params: Tama, given: Input) -> dict[str, Array]:
     hang(node_ptr[:-1].copy(), postings, owner)
     rest = (given.first + np.flatnonzero(needed == 0)).astype(np.int32)
     tables = (node_ptr.astype(np.uint32), postings, needed, owner, rest)
-    arrays = (directory, cell_ptr, cells, *tables, np.array([observed], np.int64))
+    arrays = (directory, cell_ptr, cells, *tables, np.array([events], np.int64))
     return dict(zip(ARRAYS, arrays, strict=True))
 
 
-def _cells_of_events(given: Input, counts: Array, levels: Array, coarse: Array) -> tuple[Array, Array]:
-    """Finest cells of the codes of coarse attributes, cut at the medians of observed events; and where each starts."""
-    everything = np.ones(len(counts), np.bool_)
-    parts = [
-        EventEncoder(given.book, given.attributes, everything, batch).encode(0, len(batch)) for batch in given.sample
-    ]
+def _coded(given: Input, batches: Sequence[EventBatch]) -> CodedEvents:
+    """All events of some batches."""
+    everything = np.ones(len(given.attributes), np.bool_)
+    parts = [CodedEvents(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
+    parts += [EventEncoder(given.book, given.attributes, everything, batch).encode(0, len(batch)) for batch in batches]
+    sizes = np.concatenate([np.diff(part.ptr) for part in parts])
     attribute, code = (np.concatenate([getattr(part, name) for part in parts]) for name in ("attribute", "code"))
-    order = np.argsort(attribute, kind="stable")
-    code, starts = code[order], np.searchsorted(attribute[order], np.arange(len(counts) + 1))
+    return CodedEvents(pointers(sizes), attribute, code)
+
+
+def _cells_of_events(observed: CodedEvents, counts: Array, levels: Array, coarse: Array) -> tuple[Array, Array]:
+    """Finest cells of the codes of coarse attributes, cut at the medians of observed events; and where each starts."""
+    order = np.argsort(observed.attribute, kind="stable")
+    code, attribute = observed.code[order], observed.attribute[order]
+    starts = np.searchsorted(attribute, np.arange(len(counts) + 1))
     cells = [np.zeros(0, np.int32)]
     for a in np.flatnonzero(coarse):
         cuts = median_cuts(code[starts[a] : starts[a + 1]], 0, counts[a], levels[a])
@@ -162,65 +186,72 @@ def _directory(given: Input, counts: Array, shift: Array, line: tuple[Array, Arr
     return directory.ravel(), int(base[-1])
 
 
-def _levels(params: Tama, given: Input, counts: Array, depth: Array) -> int:
+def _levels(params: Tama, given: Input, observed: CodedEvents) -> int:
     """How many levels the parameters ask for."""
     if params.levels is not None:
         return params.levels
     if params.max_fpr is None:
         return _ENOUGH
-    shares = _Shares(given, counts, depth)
-    return next(levels for levels in range(_MOST_LEVELS + 1) if shares.false(levels) <= params.max_fpr)
+    deepest = int(bits_of(given.book.counts()).max(initial=0))  # nothing is rounded there
+    if len(observed.ptr) == 1:
+        return deepest
+    share = params.max_fpr
+    true = _answers(replace(params, approximate=False), given, observed, min(deepest, _ENOUGH), np.inf)
+
+    def keeps(levels: int) -> bool:
+        found = _answers(replace(params, approximate=True), given, observed, levels, true.sum() / (1 - share))
+        return len(found) == len(true) and _is_below(share, found, true)
+
+    # More levels may now and then keep less; still, those that are found were measured, or round nothing.
+    return bisect_left(range(deepest), True, key=keeps)
 
 
-class _Shares:
-    """What share of the found is expected to be false, from a sample of clauses."""
+def _answers(params: Tama, given: Input, observed: CodedEvents, levels: int, most: float) -> Array:
+    """How many answers an index of so many levels gives to each event; to no more of them once it gave ``most``."""
+    index = FlatIndex(params, given.first, given.last, _tables(params, given, observed, levels))
+    counts = np.zeros(0, np.int64)
+    while len(counts) < len(observed.ptr) - 1 and counts.sum() <= most:
+        events = replace(observed, ptr=observed.ptr[len(counts) : len(counts) + _AT_ONCE + 1])
+        offsets, _, _ = _run(index, given.attributes, given.table, events, False, np.zeros(_AT_ONCE, np.bool_))
+        counts = np.concatenate([counts, np.diff(offsets)])
+    return counts
 
-    def __init__(self, given: Input, counts: Array, depth: Array) -> None:
-        table = given.table
-        step = max(1, (given.last - given.first) // _SAMPLE)
-        clauses = np.arange(given.first, given.last, step)
-        sizes = np.diff(table.clause_ptr)[clauses]
-        attribute, kind, lo, hi = (column[spans(table.clause_ptr[clauses], sizes)] for column in table.columns())
-        self._clause, self._clauses = np.repeat(np.arange(len(clauses)), sizes), len(clauses)
-        several = (kind != RANGE) & (kind <= ANY)
-        ranges = np.where(several, hi - lo, kind == RANGE)
-        self._predicate = np.repeat(np.arange(len(kind)), ranges)
-        inside = several[self._predicate]
-        at = spans(np.where(several, lo, 0), ranges)
-        at[~inside] = 0
-        self._lo, self._hi = lo[self._predicate], hi[self._predicate]
-        self._lo[inside], self._hi[inside] = table.range_lo[at[inside]], table.range_hi[at[inside]]
-        self._depth, self._top = (values[attribute[self._predicate]] for values in (depth, counts - 1))
 
-    def false(self, levels: int) -> float:
-        """The mean over clauses of the sum over predicates of what rounding adds to them (Theorems 1 to 3).
+def _is_below(share: float, found: Array, true: Array) -> bool:
+    """Is so much less than this share of the found false that it will be with other events of the kind, too?
 
-        That is a share where events are spread evenly over the codes; predicates of single codes are not rounded.
-        """
-        shift = np.maximum(self._depth - levels, 0)
-        lo, hi = (self._lo >> shift) << shift, np.minimum(((self._hi >> shift) + 1) << shift, self._top + 1)
-        held = np.bincount(self._predicate, self._hi - self._lo + 1, len(self._clause))
-        covered = np.bincount(self._predicate, hi - lo, len(self._clause))
-        ranges = np.bincount(self._predicate, minlength=len(self._clause))
-        rounded = (held != ranges) & (covered > 0)
-        share = np.where(rounded, 1 - held / np.maximum(covered, 1), 0)
-        by_clause = np.bincount(self._clause, share, self._clauses)
-        return float(np.minimum(by_clause, 1).mean()) if self._clauses else 0.0
+    What is rare may be missing among those observed: as if there were one more, that finds the most, and nothing true.
+    """
+    found, true = np.append(found, found.max()), np.append(true, 0)
+    excess = found - true - share * found
+    return bool(excess.sum() + _SLACK * np.sqrt((excess**2).sum()) < 0)
 
 
 def match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
 ) -> tuple[Array, Array]:
-    arrays = index.arrays
+    length = len(events.ptr) - 1
     approximate = isinstance(index.params, Tama) and index.params.approximate
-    sampling = approximate and not once  # shared rows are another rate, the paper's of interfaces
-    phase = count(index, "events", len(events.ptr) - 1) % 16 if sampling else -1
-    offsets, rows, checked, false = kernels.match_tables(
+    if once or not approximate:  # shared rows have another rate, the paper's of interfaces
+        return _run(index, attributes, table, events, once, np.zeros(length, np.bool_))[:2]
+    weight = weights(index, length)
+    offsets, rows, false = _run(index, attributes, table, events, once, weight > 0)
+    found = np.diff(offsets)
+    count_false(index, int(found[weight > 0].sum()), int(weight @ found), int(weight @ false))
+    return offsets, rows
+
+
+def _run(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, check: Array
+) -> tuple[Array, Array, Array]:
+    """Offsets and rows of events, and how many rows of those to check are false."""
+    arrays = index.arrays
+    found: tuple[Array, Array, Array] = kernels.match_tables(
         events.arrays(),
         index.first,
         table.length,
         once,
-        phase,
+        check,
         (attributes.multi, attributes.presence),
         arrays["directory"],
         (arrays["cell_ptr"], arrays["cells"]),
@@ -229,10 +260,35 @@ def match(
         table.predicates(),
         table.programs,
     )
-    if sampling:
-        count(index, "checked", checked)
-        count(index, "false", false)
-    return offsets, rows
+    return found
+
+
+def weights(index: FlatIndex, events: int) -> Array:
+    """How many events each of the next ones stands for when false answers are counted; 0: it is not checked.
+
+    Those that are have no fixed distance, since events may come in turns.
+    """
+    number = count(index, "events", events) + np.arange(events)
+    checked = (number * _GOLDEN) & 0xFFFF_FFFF < (1 << 32) // _STEP
+    return np.where(number < _ALL_CHECKED, 1, _STEP * checked)
+
+
+def count_false(index: FlatIndex, checked: int, found: int, false: int) -> None:
+    """Add to the counters: answers that were checked, and by weight all that were found, and the false ones of them."""
+    for name, more in (("checked", checked), ("found", found), ("false", false)):
+        count(index, name, more)
+
+
+def _note(index: FlatIndex) -> str:
+    """Why nothing is rounded, though a share of the found may be false."""
+    params, arrays = index.params, index.arrays
+    assert isinstance(params, Tama)
+    rounded = (arrays["directory"].reshape(-1, kernels.WORDS)[:, kernels.FACTS] >> 32).any()
+    if params.max_fpr is None or rounded:
+        return ""
+    observed = int(arrays["observed"][0])
+    why = f"{observed:,} observed events do not show that fewer levels keep max_fpr" if observed else _UNSEEN
+    return f"nothing is rounded: {why}"
 
 
 def _facts(index: FlatIndex) -> dict[str, Any]:
@@ -243,11 +299,13 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
     facts: dict[str, Any] = {"postings": int(arrays["node_ptr"][-1]), "levels": int(top.max(initial=0)).bit_length()}
     facts["separation"] = params.separation
     if params.separation == "events" and not arrays["observed"][0]:
-        facts["separation"] = "codes: no events were observed before it was built; observe() some, then compact()"
+        facts["separation"] = f"codes: {_UNSEEN}"
+    if _note(index):
+        facts["note"] = _note(index)
     if params.approximate:
-        checked, false = (index.counters.get(name, 0) for name in ("checked", "false"))
-        facts |= {"checked": checked, "fpr": false / checked if checked else None}
+        checked, found, false = (index.counters.get(name, 0) for name in ("checked", "found", "false"))
+        facts |= {"checked": checked, "fpr": false / found if found else None}
     return facts
 
 
-TAMA = Kind(Tama, ARRAYS, build, match, by_access, by_likelihood, _facts)
+TAMA = Kind(Tama, ARRAYS, build, match, by_access, by_likelihood, _facts, note=_note)
