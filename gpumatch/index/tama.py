@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gpumatch.coded import CodedEvents, EventEncoder, Table
-from gpumatch.codes import pointers
+from gpumatch.codes import pointers, spans
 from gpumatch.discretise import median_cuts
 from gpumatch.errors import GpumatchError, SchemaError
 from gpumatch.events import EventBatch
@@ -26,8 +26,8 @@ from gpumatch.predicates import Array, Attributes
 
 _MOST_LEVELS = 31  # codes are int32
 _ENOUGH = 16  # levels at most, if none are asked for: more save hardly a check, and cost two postings a range each
-_AT_ONCE = 16  # observed events: at coarse levels each may find all there is
-_SLACK = 3  # standard deviations by which a measured rate stays below the bound
+_AT_ONCE = 16  # observed events, of which each may find all there is
+_SLACK = 3  # standard deviations by which a measured rate must be off the bound
 _ALL_CHECKED = 4096  # events: the first ones all are, later
 _STEP = 16  # one in so many is
 _GOLDEN = 0x9E37_79B1  # the golden section of 2 ** 32: its multiples fall evenly between 0 and that
@@ -94,17 +94,23 @@ def build(params: Tama, given: Input) -> dict[str, Array]:
     """Arrays for clauses whose predicates are sorted by how likely they hold."""
     observes = params.max_fpr is not None or params.separation == "events"
     observed = _coded(given, given.sample if observes else ())
-    return _tables(params, given, observed, _levels(params, given, observed))
+    events = len(observed.ptr) - 1
+    if params.max_fpr is None:
+        levels = _ENOUGH if params.levels is None else params.levels
+    else:  # by events that cells are not cut by: those which they are cut by fit them better than others will
+        half = events // 2 if params.separation == "events" else 0
+        observed, others = _part(observed, 0, half), _part(observed, half, events)
+        levels = _levels(params, params.max_fpr, given, observed, others)
+    return {**_tables(params, given, observed, levels), "observed": np.array([events], np.int64)}
 
 
 def _tables(params: Tama, given: Input, observed: CodedEvents, levels: int) -> dict[str, Array]:
-    """The arrays of an index of so many levels."""
+    """The arrays of an index of so many levels, whose cells are cut by the observed events if that is asked for."""
     attributes, table = given.attributes, given.table
     counts = given.book.counts()
     depth = bits_of(counts).astype(np.int64)
     shift = np.maximum(depth - levels, 0)
-    events = len(observed.ptr) - 1
-    if params.separation == "events" and events:
+    if params.separation == "events" and len(observed.ptr) > 1:
         cell_ptr, cells = _cells_of_events(observed, counts, depth - shift, shift > 0)
     else:
         cell_ptr, cells = np.zeros(len(counts) + 1, np.int64), np.zeros(0, np.int32)
@@ -138,18 +144,25 @@ def _tables(params: Tama, given: Input, observed: CodedEvents, levels: int) -> d
     hang(node_ptr[:-1].copy(), postings, owner)
     rest = (given.first + np.flatnonzero(needed == 0)).astype(np.int32)
     tables = (node_ptr.astype(np.uint32), postings, needed, owner, rest)
-    arrays = (directory, cell_ptr, cells, *tables, np.array([events], np.int64))
-    return dict(zip(ARRAYS, arrays, strict=True))
+    return dict(zip(list(ARRAYS)[:-1], (directory, cell_ptr, cells, *tables), strict=True))
 
 
 def _coded(given: Input, batches: Sequence[EventBatch]) -> CodedEvents:
-    """All events of some batches."""
+    """All events of some batches, in random order, so that the first ones are like the others."""
     everything = np.ones(len(given.attributes), np.bool_)
     parts = [CodedEvents(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
     parts += [EventEncoder(given.book, given.attributes, everything, batch).encode(0, len(batch)) for batch in batches]
     sizes = np.concatenate([np.diff(part.ptr) for part in parts])
     attribute, code = (np.concatenate([getattr(part, name) for part in parts]) for name in ("attribute", "code"))
-    return CodedEvents(pointers(sizes), attribute, code)
+    order = np.random.default_rng(0).permutation(len(sizes))
+    entries = spans(pointers(sizes)[order], sizes[order])
+    return CodedEvents(pointers(sizes[order]), attribute[entries], code[entries])
+
+
+def _part(events: CodedEvents, first: int, last: int) -> CodedEvents:
+    ptr = events.ptr[first : last + 1]
+    entries = slice(ptr[0], ptr[-1])
+    return CodedEvents(ptr - ptr[0], events.attribute[entries], events.code[entries])
 
 
 def _cells_of_events(observed: CodedEvents, counts: Array, levels: Array, coarse: Array) -> tuple[Array, Array]:
@@ -186,45 +199,37 @@ def _directory(given: Input, counts: Array, shift: Array, line: tuple[Array, Arr
     return directory.ravel(), int(base[-1])
 
 
-def _levels(params: Tama, given: Input, observed: CodedEvents) -> int:
-    """How many levels the parameters ask for."""
-    if params.levels is not None:
-        return params.levels
-    if params.max_fpr is None:
-        return _ENOUGH
+def _levels(params: Tama, share: float, given: Input, observed: CodedEvents, others: CodedEvents) -> int:
+    """The fewest levels at which no more than this share of what other events find is false."""
     deepest = int(bits_of(given.book.counts()).max(initial=0))  # nothing is rounded there
-    if len(observed.ptr) == 1:
+    if len(others.ptr) == 1:
         return deepest
-    share = params.max_fpr
-    true = _answers(replace(params, approximate=False), given, observed, min(deepest, _ENOUGH), np.inf)
 
     def keeps(levels: int) -> bool:
-        found = _answers(replace(params, approximate=True), given, observed, levels, true.sum() / (1 - share))
-        return len(found) == len(true) and _is_below(share, found, true)
+        tables = _tables(replace(params, approximate=True), given, observed, levels)
+        return _is_below(share, FlatIndex(params, given.first, given.last, tables), given, others)
 
-    # More levels may now and then keep less; still, those that are found were measured, or round nothing.
+    # More levels may now and then keep it less; but those that are taken were measured, or round nothing.
     return bisect_left(range(deepest), True, key=keeps)
 
 
-def _answers(params: Tama, given: Input, observed: CodedEvents, levels: int, most: float) -> Array:
-    """How many answers an index of so many levels gives to each event; to no more of them once it gave ``most``."""
-    index = FlatIndex(params, given.first, given.last, _tables(params, given, observed, levels))
-    counts = np.zeros(0, np.int64)
-    while len(counts) < len(observed.ptr) - 1 and counts.sum() <= most:
-        events = replace(observed, ptr=observed.ptr[len(counts) : len(counts) + _AT_ONCE + 1])
-        offsets, _, _ = _run(index, given.attributes, given.table, events, False, np.zeros(_AT_ONCE, np.bool_))
-        counts = np.concatenate([counts, np.diff(offsets)])
-    return counts
+def _is_below(share: float, index: FlatIndex, given: Input, events: CodedEvents) -> bool:
+    """Is so much less than this share of what events find false that it will be with others of their kind, too?
 
-
-def _is_below(share: float, found: Array, true: Array) -> bool:
-    """Is so much less than this share of the found false that it will be with other events of the kind, too?
-
-    What is rare may be missing among those observed: as if there were one more, that finds the most, and nothing true.
+    What is rare may be missing among them: as if there were one more, that finds the most, and nothing true.
     """
-    found, true = np.append(found, found.max()), np.append(true, 0)
-    excess = found - true - share * found
-    return bool(excess.sum() + _SLACK * np.sqrt((excess**2).sum()) < 0)
+    most, excess = 0, np.zeros(0)
+    for first in range(0, len(events.ptr) - 1, _AT_ONCE):
+        some = _part(events, first, min(first + _AT_ONCE, len(events.ptr) - 1))
+        offsets, _, false = _run(
+            index, given.attributes, given.table, some, False, np.ones(len(some.ptr) - 1, np.bool_)
+        )
+        found = np.diff(offsets)
+        most, excess = max(most, found.max()), np.append(excess, false - share * found)
+        if excess.sum() > _SLACK * np.linalg.norm(excess):
+            return False  # as surely above; coarse levels may find more than there is time to count
+    excess = np.append(excess, (1 - share) * most)
+    return bool(excess.sum() + _SLACK * np.linalg.norm(excess) < 0)
 
 
 def match(
