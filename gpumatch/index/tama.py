@@ -30,7 +30,6 @@ _AT_ONCE = 16  # observed events, of which each may find all there is
 _SLACK = 3  # standard deviations by which a measured rate must be off the bound
 _ALL_CHECKED = 4096  # events: the first ones all are, later
 _STEP = 16  # one in so many is
-_GOLDEN = 0x9E37_79B1  # the golden section of 2 ** 32: its multiples fall evenly between 0 and that
 _UNSEEN = "no events were observed before it was built; observe() some, then compact()"
 
 
@@ -271,11 +270,11 @@ def _run(
 def weights(index: FlatIndex, events: int) -> Array:
     """How many events each of the next ones stands for when false answers are counted; 0: it is not checked.
 
-    Those that are have no fixed distance, since events may come in turns.
+    Those that are come at random, since events may come in turns.
     """
-    number = count(index, "events", events) + np.arange(events)
-    checked = (number * _GOLDEN) & 0xFFFF_FFFF < (1 << 32) // _STEP
-    return np.where(number < _ALL_CHECKED, 1, _STEP * checked)
+    first = count(index, "events", events)
+    later = _STEP * (np.random.default_rng(first).random(events) < 1 / _STEP)
+    return np.where(first + np.arange(events) < _ALL_CHECKED, 1, later)
 
 
 def count_false(index: FlatIndex, checked: int, found: int, false: int) -> None:
