@@ -92,25 +92,25 @@ ARRAYS = {
 def build(params: Tama, given: Input) -> dict[str, Array]:
     """Arrays for clauses whose predicates are sorted by how likely they hold."""
     observes = params.max_fpr is not None or params.separation == "events"
-    observed = _coded(given, given.sample if observes else ())
-    events = len(observed.ptr) - 1
+    cutting = _coded(given, given.sample if observes else ())
+    events = len(cutting.ptr) - 1
     if params.max_fpr is None:
         levels = _ENOUGH if params.levels is None else params.levels
-    else:  # by events that cells are not cut by: those which they are cut by fit them better than others will
+    else:  # cells fit the events that they are cut by better than others: these must not measure them
         half = events // 2 if params.separation == "events" else 0
-        observed, others = _part(observed, 0, half), _part(observed, half, events)
-        levels = _levels(params, params.max_fpr, given, observed, others)
-    return {**_tables(params, given, observed, levels), "observed": np.array([events], np.int64)}
+        cutting, measuring = _part(cutting, 0, half), _part(cutting, half, events)
+        levels = _levels(params, params.max_fpr, given, cutting, measuring)
+    return {**_tables(params, given, cutting, levels), "observed": np.array([events], np.int64)}
 
 
-def _tables(params: Tama, given: Input, observed: CodedEvents, levels: int) -> dict[str, Array]:
-    """The arrays of an index of so many levels, whose cells are cut by the observed events if that is asked for."""
+def _tables(params: Tama, given: Input, cutting: CodedEvents, levels: int) -> dict[str, Array]:
+    """The arrays of an index of so many levels, with cells that events cut if that is asked for."""
     attributes, table = given.attributes, given.table
     counts = given.book.counts()
     depth = bits_of(counts).astype(np.int64)
     shift = np.maximum(depth - levels, 0)
-    if params.separation == "events" and len(observed.ptr) > 1:
-        cell_ptr, cells = _cells_of_events(observed, counts, depth - shift, shift > 0)
+    if params.separation == "events" and len(cutting.ptr) > 1:
+        cell_ptr, cells = _cells_of_events(cutting, counts, depth - shift, shift > 0)
     else:
         cell_ptr, cells = np.zeros(len(counts) + 1, np.int64), np.zeros(0, np.int32)
     directory, nodes = _directory(given, counts, shift, (cell_ptr, cells))
@@ -159,6 +159,7 @@ def _coded(given: Input, batches: Sequence[EventBatch]) -> CodedEvents:
 
 
 def _part(events: CodedEvents, first: int, last: int) -> CodedEvents:
+    """The events ``first:last``."""
     ptr = events.ptr[first : last + 1]
     entries = slice(ptr[0], ptr[-1])
     return CodedEvents(ptr - ptr[0], events.attribute[entries], events.code[entries])
@@ -198,15 +199,15 @@ def _directory(given: Input, counts: Array, shift: Array, line: tuple[Array, Arr
     return directory.ravel(), int(base[-1])
 
 
-def _levels(params: Tama, share: float, given: Input, observed: CodedEvents, others: CodedEvents) -> int:
-    """The fewest levels at which no more than this share of what other events find is false."""
+def _levels(params: Tama, share: float, given: Input, cutting: CodedEvents, measuring: CodedEvents) -> int:
+    """The fewest levels at which no more than this share of what events find is false."""
     deepest = int(bits_of(given.book.counts()).max(initial=0))  # nothing is rounded there
-    if len(others.ptr) == 1:
+    if len(measuring.ptr) == 1:
         return deepest
 
     def keeps(levels: int) -> bool:
-        tables = _tables(replace(params, approximate=True), given, observed, levels)
-        return _is_below(share, FlatIndex(params, given.first, given.last, tables), given, others)
+        tables = _tables(replace(params, approximate=True), given, cutting, levels)
+        return _is_below(share, FlatIndex(params, given.first, given.last, tables), given, measuring)
 
     # More levels may now and then keep it less; but those that are taken were measured, or round nothing.
     return bisect_left(range(deepest), True, key=keeps)
@@ -219,10 +220,9 @@ def _is_below(share: float, index: FlatIndex, given: Input, events: CodedEvents)
     """
     most, excess = 0, np.zeros(0)
     for first in range(0, len(events.ptr) - 1, _AT_ONCE):
-        some = _part(events, first, min(first + _AT_ONCE, len(events.ptr) - 1))
-        offsets, _, false = _run(
-            index, given.attributes, given.table, some, False, np.ones(len(some.ptr) - 1, np.bool_)
-        )
+        some = _part(events, first, first + _AT_ONCE)
+        check = np.ones(len(some.ptr) - 1, np.bool_)
+        offsets, _, false = _run(index, given.attributes, given.table, some, False, check)
         found = np.diff(offsets)
         most, excess = max(most, found.max()), np.append(excess, false - share * found)
         if excess.sum() > _SLACK * np.linalg.norm(excess):
