@@ -261,6 +261,15 @@ def test_bound_is_kept(seed: int) -> None:
         assert facts_of(matcher)["fpr"] == pytest.approx(rate)
 
 
+def test_bound_is_kept_where_not_all_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumatch.index.tama._PLENTY", 5000)
+    events, exact = uniform(4000), ranges(gm.Tama())
+    for bound in (0.9, 0.5, 0.2):
+        matcher = ranges(gm.Tama(max_fpr=bound, approximate=True))
+        matcher.observe(events)
+        assert 0 < rate_of(matcher, exact, events) <= bound
+
+
 def test_bounds_near_zero_and_one() -> None:
     events, exact = uniform(2000), ranges(gm.Tama())
     strict, loose = (ranges(gm.Tama(max_fpr=bound, approximate=True)) for bound in (1e-9, 1 - 1e-9))

@@ -27,6 +27,7 @@ from gpumatch.predicates import Array, Attributes
 _MOST_LEVELS = 31  # codes are int32
 _ENOUGH = 16  # levels at most, if none are asked for: more save hardly a check, and cost two postings a range each
 _AT_ONCE = 16  # observed events, of which each may find all there is
+_PLENTY = 1 << 23  # answers of which the false are counted before levels are taken or not
 _SLACK = 3  # standard deviations by which a measured rate must be off the bound
 _ALL_CHECKED = 4096  # events: the first ones all are, later
 _STEP = 16  # one in so many is
@@ -218,16 +219,16 @@ def _is_below(share: float, index: FlatIndex, given: Input, events: CodedEvents)
 
     What is rare may be missing among them: as if there were one more, that finds the most, and nothing true.
     """
-    most, excess = 0, np.zeros(0)
+    found, false = np.zeros(0), np.zeros(0)
     for first in range(0, len(events.ptr) - 1, _AT_ONCE):
         some = _part(events, first, first + _AT_ONCE)
         check = np.ones(len(some.ptr) - 1, np.bool_)
-        offsets, _, false = _run(index, given.attributes, given.table, some, False, check)
-        found = np.diff(offsets)
-        most, excess = max(most, found.max()), np.append(excess, false - share * found)
-        if excess.sum() > _SLACK * np.linalg.norm(excess):
-            return False  # as surely above; coarse levels may find more than there is time to count
-    excess = np.append(excess, (1 - share) * most)
+        offsets, _, wrong = _run(index, given.attributes, given.table, some, False, check)
+        found, false = np.append(found, np.diff(offsets)), np.append(false, wrong)
+        excess = false - share * found
+        if found.sum() > _PLENTY or excess.sum() > _SLACK * np.linalg.norm(excess):  # surely above, at coarse levels
+            break
+    excess = np.append(excess, (1 - share) * found.max())
     return bool(excess.sum() + _SLACK * np.linalg.norm(excess) < 0)
 
 
