@@ -60,8 +60,10 @@ class Part:
     def planned(self, subscriptions: int) -> PlannedPart:
         """What ``plan`` tells of so many live subscriptions."""
         choice, usage = self.choice, self.usage
-        params, reason, estimate = choice.params, choice.reason, choice.estimate
-        return PlannedPart(subscriptions, params, reason, estimate, usage.measured, usage.events, choice.others)
+        note = KINDS[choice.params.kind].note(self.index)
+        reason = f"{choice.reason}; {note}" if note else choice.reason
+        measured = (usage.measured, usage.events)
+        return PlannedPart(subscriptions, choice.params, reason, choice.estimate, *measured, choice.others)
 
 
 @dataclass(frozen=True)

@@ -338,16 +338,6 @@ def holds(c, row, event, clauses, predicates, programs):
 
 
 @scalar
-def count_false(start, found, k, row, event, clauses, predicates, programs):
-    """How many of the clauses ``found[:k]`` that are returned unverified are false."""
-    false = 0
-    for i in range(k):
-        if not found[i] & 1:
-            false += not holds(start + (found[i] >> 1), row, event, clauses, predicates, programs)
-    return false
-
-
-@scalar
 def settle(e, once, start, found, k, rest, had, row, event, clauses, predicates, programs, out, last):
     """Append to ``out[:last]`` the rows of those of ``found[:k]`` and ``rest`` that event ``e`` satisfies.
 
@@ -381,11 +371,11 @@ def settle(e, once, start, found, k, rest, had, row, event, clauses, predicates,
 
 
 @driver
-def match_tables(events, start, n_rows, once, phase, attributes, directory, line, tables, clauses, predicates, program):
-    """Rows that events satisfy, as offsets and rows, ascending and each once per event; and two counts of a sample.
+def match_tables(events, start, n_rows, once, check, attributes, directory, line, tables, clauses, predicates, program):
+    """Rows that events satisfy, as offsets and rows, ascending and each once per event; and how many are false.
 
-    A clause whose row is below zero is passed over; with ``once`` so is one whose row the event has already. Where
-    ``phase`` is not negative, all that is returned for every 16th event is verified, to count what is false.
+    A clause whose row is below zero is passed over; with ``once`` so is one whose row the event has already. False
+    rows are counted only of the events to ``check``.
     """
     entry_ptr, entry_attribute, entry_code = events
     multi, presence = attributes
@@ -405,7 +395,8 @@ def match_tables(events, start, n_rows, once, phase, attributes, directory, line
     lasts = np.empty(room, np.int64)
     offsets = np.zeros(entry_ptr.size, np.int64)
     out = np.empty(max(1024, 4 * entry_ptr.size), np.int32)
-    n = checked = false = 0
+    false = np.zeros(entry_ptr.size - 1, np.int64)
+    n = 0
     runs, back = look_up(events, 0, multi, directory, line, node_ptr, firsts)
     for e in range(entry_ptr.size - 1):
         event = (entry_ptr[e + 1], entry_attribute, entry_code)
@@ -426,13 +417,16 @@ def match_tables(events, start, n_rows, once, phase, attributes, directory, line
         restore(hits, total, total + more, owner, had_list, counter)
         while out.size - n < k + rest.size:
             out = grow(out)
-        sampled = phase >= 0 and (phase + e) % 16 == 0
-        if sampled:
-            false += count_false(start, found, k, row, event, clauses, predicates, programs)
+        if check[e]:  # first as if all that was found were in doubt
+            doubted = found[:k] | 1
+            last = settle(e, once, start, doubted, k, rest, had, row, event, clauses, predicates, programs, out, n)
+            false[e] = n - sort_unique(out, n, last, words, summary)
         last = settle(e, once, start, found, k, rest, had, row, event, clauses, predicates, programs, out, n)
-        checked += last - n if sampled else 0
         for i in range(entry_ptr[e], entry_ptr[e + 1]):
             row[entry_attribute[i]] = -1
-        n = sort_unique(out, n, last, words, summary)
+        last = sort_unique(out, n, last, words, summary)
+        if check[e]:
+            false[e] += last - n
+        n = last
         offsets[e + 1] = n
-    return offsets, out[:n], checked, false
+    return offsets, out[:n], false

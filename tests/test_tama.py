@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 
 import gpumatch as gm
 from gpumatch.kernels.tama import MOST
 from tests.conformance.test_oracle import cases, expected
 
 EXACT = (gm.Tama(levels=0), gm.Tama(levels=1), gm.Tama(levels=3), gm.Tama(max_fpr=0.3), gm.Tama())
+COARSE = gm.Tama(levels=2, approximate=True)
 SLOW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=40)
 
 
@@ -31,7 +32,7 @@ def facts_of(matcher: gm.Matcher) -> dict[str, Any]:
     return dict(part)
 
 
-def ranges(index: gm.Tama, count: int = 2000, dims: int = 2, width: float = 0.1) -> gm.Matcher:
+def ranges(index: gm.Tama | str, count: int = 2000, dims: int = 2, width: float = 0.1) -> gm.Matcher:
     """Ranges of one width on every attribute, at random places."""
     rng = np.random.default_rng(3)
     low = rng.random((dims, count)) * (1 - width)
@@ -115,21 +116,57 @@ def test_postings_stay_within_two_per_level() -> None:
     assert facts_of(one_sided)["postings"] <= 1000 * 10
 
 
-def test_approximate_results_are_measured() -> None:
-    """The rate in stats() is about what exact results tell; more levels make it smaller."""
+def rate_of(matcher: gm.Matcher, exact: gm.Matcher, events: Any) -> float:
+    """The share of false answers, counted."""
+    found, right = list(matcher.match(events)), list(exact.match(events))
+    assert all(set(some) >= set(needed) for some, needed in zip(found, right, strict=True))
+    return 1 - sum(map(len, right)) / sum(map(len, found))
+
+
+@pytest.mark.parametrize("levels", [0, 2, 4, 6, 8])
+def test_rate_is_that_of_a_count(levels: int) -> None:
     events = uniform(3200)
-    right = len(ranges(gm.Tama()).match(events).rows)
-    rates = []
-    for levels in (4, 6, 8):
-        matcher = ranges(gm.Tama(levels=levels, approximate=True))
-        assert facts_of(matcher)["fpr"] is None
-        found = len(matcher.match(events).rows)
-        facts = facts_of(matcher)
-        rates.append(facts["fpr"])
-        assert facts["checked"] == pytest.approx(found / 16, rel=0.2)
-        assert rates[-1] == pytest.approx(1 - right / found, rel=0.25)
+    matcher = ranges(gm.Tama(levels=levels, approximate=True))
+    assert facts_of(matcher)["fpr"] is None
+    rate = rate_of(matcher, ranges(gm.Tama()), events)
+    facts = facts_of(matcher)
+    assert facts["fpr"] == pytest.approx(rate)
+    assert rate > 0
+    assert facts["checked"] == matcher.count(events).sum()
+    assert "fpr" not in facts_of(ranges(gm.Tama(levels=levels)))
+
+
+def test_more_levels_make_the_rate_smaller() -> None:
+    events, exact = uniform(1000), ranges(gm.Tama())
+    rates = [rate_of(ranges(gm.Tama(levels=levels, approximate=True)), exact, events) for levels in (4, 6, 8)]
     assert rates[0] > 2 * rates[1] > 4 * rates[2] > 0
-    assert "fpr" not in facts_of(ranges(gm.Tama(levels=4)))
+
+
+@SLOW
+@given(case=cases())
+def test_rate_of_any_expressions_is_that_of_a_count(case: tuple[Any, ...]) -> None:
+    """An answer that one clause of a subscription gives rightly is right, whatever its others do."""
+    schema, wanted, batch = case
+    matcher = matcher_of(schema, gm.Tama(levels=1, approximate=True), wanted)
+    found = sum(map(len, matcher.match(batch)))
+    right = sum(map(len, expected(schema, wanted, batch)))
+    assume(wanted)
+    facts = facts_of(matcher)
+    assert facts["checked"] == found
+    assert facts["fpr"] == (pytest.approx(1 - right / found) if found else None), [str(expr) for expr in wanted]
+
+
+@pytest.mark.parametrize("period", [2, 16])
+def test_rate_of_events_that_come_in_turns(period: int) -> None:
+    """An answer is false at one turn only, and most of these are not checked."""
+    wanted = {0: "x = 0", 1: "y BETWEEN 20 AND 40", 2: "y BETWEEN 30 AND 50"}
+    matcher, exact = (gm.Matcher({"x": "int64", "y": "int64"}, index=index) for index in (COARSE, "scan"))
+    for each in (matcher, exact):
+        each.add(wanted)
+    turn = np.arange(200_000) % period
+    rate = rate_of(matcher, exact, {"x": np.zeros(len(turn), np.int64), "y": np.where(turn, 60, 10)})
+    assert rate == pytest.approx(1 / (period + 1))
+    assert facts_of(matcher)["fpr"] == pytest.approx(rate, rel=0.2)
 
 
 def test_single_codes_are_never_false() -> None:
@@ -141,28 +178,165 @@ def test_single_codes_are_never_false() -> None:
     assert facts_of(matcher)["fpr"] == 0
 
 
-def test_sampling_goes_on_over_batches_and_threads() -> None:
+def test_checks_go_on_over_batches_and_threads() -> None:
+    """Of 4,096 events every one is checked, of later ones one in 16."""
     matcher = ranges(gm.Tama(levels=6, approximate=True))
-    events = [{"x0": 0.5, "x1": 0.5}]
-    found = len(matcher.match(events).rows)
-    assert found > 0
-    assert facts_of(matcher)["checked"] == found
+    event = {"x0": np.full(64, 0.5), "x1": np.full(64, 0.5)}
+    each = matcher.count(event)[0]
+    assert facts_of(matcher)["checked"] == 64 * each > 0
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: matcher.match(events), range(159)))
-    assert facts_of(matcher)["checked"] == 10 * found
-
-
-def test_levels_for_a_rate() -> None:
-    """Fewer levels and bytes for a larger rate; what is measured stays below it."""
-    events = uniform(1600)
-    last = None
-    for rate in (0.5, 0.1, 0.02):
-        matcher = ranges(gm.Tama(max_fpr=rate, approximate=True))
-        matcher.match(events)
+        list(pool.map(lambda _: matcher.match(event), range(63)))
         facts = facts_of(matcher)
-        assert 0 < facts["fpr"] <= rate
+        assert facts["checked"] == 4096 * each
+        list(pool.map(lambda _: matcher.match(event), range(512)))
+    later = facts_of(matcher)
+    assert later["checked"] - facts["checked"] == pytest.approx(2048 * each, rel=0.1)
+    assert later["fpr"] == pytest.approx(facts["fpr"])
+
+
+# A bound of the rate
+
+
+def disjoint(index: gm.Tama | str) -> gm.Matcher:
+    """Ranges of which no two overlap, but the last two."""
+    matcher = gm.Matcher({"x": "int64"}, index=index)
+    matcher.add({at: f"x BETWEEN {10 * at} AND {10 * at + 4}" for at in range(98)})
+    matcher.add({98: "x BETWEEN 1000 AND 1009", 99: "x BETWEEN 1005 AND 1014"})
+    return matcher
+
+
+def narrow(index: gm.Tama | str) -> gm.Matcher:
+    return ranges(index, 300, 1, 1e-4)
+
+
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("make", [disjoint, narrow])
+def test_few_answers_are_true(make: Any, observed: bool) -> None:
+    """Where most events match nothing, what a range covers says little of what is found."""
+    events = {"x": np.arange(1015)} if make is disjoint else uniform(4000, 1)
+    matcher, exact = make(gm.Tama(max_fpr=0.05, approximate=True)), make("scan")
+    if observed:
+        matcher.observe(events)
+    assert rate_of(matcher, exact, events) <= 0.05
+    facts = facts_of(matcher)
+    assert facts["fpr"] <= 0.05
+    why = f"{len(events.popitem()[1]):,} observed events do not show" if observed else "no events were observed"
+    assert facts["note"].startswith(f"nothing is rounded: {why}")
+    assert facts["note"] in str(matcher.plan())
+
+
+@pytest.mark.parametrize("separation", ["codes", "events"])
+def test_levels_for_a_rate(separation: Any) -> None:
+    """Fewer levels and bytes for a larger rate; observed events keep it, and so do others like them."""
+    exact, last = ranges(gm.Tama()), None
+    events = uniform(8000, power=3.0)
+    observed, others = ({name: values[some::2] for name, values in events.items()} for some in (0, 1))
+    for bound in (0.9, 0.5, 0.2, 0.05):
+        matcher = ranges(gm.Tama(max_fpr=bound, approximate=True, separation=separation))
+        matcher.observe(observed)
+        assert 0 < rate_of(matcher, exact, observed) <= bound
+        facts = facts_of(matcher)
+        assert 0 < rate_of(matcher, exact, others) <= bound
+        assert "note" not in facts
+        assert str(matcher.plan()).count("rounded") == 0
         assert last is None or (facts["levels"] > last["levels"] and facts["bytes"] > last["bytes"])
         last = facts
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bound_is_kept(seed: int) -> None:
+    """Whatever ranges and events are like, and though more levels need not make fewer answers false."""
+    rng = np.random.default_rng(seed)
+    low = rng.integers(0, 1 << rng.integers(4, 12), (2, 300))
+    high = low + rng.integers(0, 1 << rng.integers(1, 8), (2, 300))
+    exact = gm.Matcher({"x0": "int64", "x1": "int64"}, index="scan")
+    exact.add_ranges(np.arange(300), {f"x{d}": (low[d], high[d]) for d in range(2)})
+    events = {f"x{d}": rng.choice(low[d], 2000) + rng.integers(-3, 3, 2000) for d in range(2)}
+    for bound in (0.01, 0.1, 0.4, 0.8, 0.999):
+        matcher = gm.Matcher(exact.schema, index=gm.Tama(max_fpr=bound, approximate=True))
+        matcher.observe(events)
+        matcher.add_ranges(np.arange(300), {f"x{d}": (low[d], high[d]) for d in range(2)})
+        rate = rate_of(matcher, exact, events)
+        assert rate <= bound
+        assert facts_of(matcher)["fpr"] == pytest.approx(rate)
+
+
+def test_bound_is_kept_where_not_all_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumatch.index.tama._PLENTY", 5000)
+    events, exact = uniform(4000), ranges(gm.Tama())
+    for bound in (0.9, 0.5, 0.2):
+        matcher = ranges(gm.Tama(max_fpr=bound, approximate=True))
+        matcher.observe(events)
+        assert 0 < rate_of(matcher, exact, events) <= bound
+
+
+def test_bounds_near_zero_and_one() -> None:
+    events, exact = uniform(2000), ranges(gm.Tama())
+    strict, loose = (ranges(gm.Tama(max_fpr=bound, approximate=True)) for bound in (1e-9, 1 - 1e-9))
+    for matcher in (strict, loose):
+        matcher.observe(events)
+    assert rate_of(strict, exact, events) == 0
+    assert facts_of(strict)["note"].startswith("nothing is rounded: 2,000 observed events do not show")
+    assert 0.9 < rate_of(loose, exact, events) < 1
+    assert facts_of(loose)["levels"] == 0
+
+
+def test_events_that_match_nothing_show_nothing() -> None:
+    matcher = ranges(gm.Tama(max_fpr=0.5, approximate=True))
+    matcher.observe({"x0": np.full(1000, 7.0), "x1": np.full(1000, 7.0)})
+    assert rate_of(matcher, ranges(gm.Tama()), uniform(500)) == 0
+    assert "1,000 observed events do not show" in facts_of(matcher)["note"]
+
+
+def test_rare_events_may_be_missing() -> None:
+    """A handful of events shows too little: another one may find nothing that is true."""
+    matcher = ranges(gm.Tama(max_fpr=0.1, approximate=True))
+    matcher.observe(uniform(8))
+    assert "8 observed events do not show" in facts_of(matcher)["note"]
+
+
+def test_observed_events_count_from_the_next_build() -> None:
+    events, exact = uniform(3000), ranges(gm.Tama())
+    matcher = ranges(gm.Tama(max_fpr=0.2, approximate=True))
+    assert rate_of(matcher, exact, events) == 0
+    before = facts_of(matcher)
+    assert "no events were observed" in before["note"]
+    matcher.observe(events)
+    assert facts_of(matcher) == before
+    matcher.compact()
+    assert 0 < rate_of(matcher, exact, events) <= 0.2
+    after = facts_of(matcher)
+    assert "note" not in after
+    assert after["levels"] < before["levels"]
+
+
+def test_every_segment_keeps_the_bound() -> None:
+    events = uniform(3000)
+    matcher = ranges(gm.Tama(max_fpr=0.2, approximate=True))
+    exact = ranges(gm.Tama())
+    matcher.observe(events)
+    matcher.stats()
+    low = np.random.default_rng(9).random((2, 40)) * 0.7
+    for each in (matcher, exact):
+        each.add_ranges(np.arange(5000, 5040), {f"x{d}": (low[d], low[d] + 0.3) for d in range(2)})
+    rate = rate_of(matcher, exact, events)
+    parts = [part for segment in matcher.stats()["segments"] for part in segment["parts"]]
+    assert len(parts) == 2
+    assert 0 < rate <= 0.2
+    assert all(part["fpr"] <= 0.2 for part in parts)
+    false, found = (
+        sum(values) for values in zip(*((p["fpr"] * p["checked"], p["checked"]) for p in parts), strict=True)
+    )
+    assert false / found == pytest.approx(rate)
+
+
+def test_exact_results_do_not_depend_on_the_bound() -> None:
+    events, right = uniform(500), list(ranges(gm.Tama()).match(uniform(500)))
+    for bound in (0.01, 0.5, 0.99):
+        matcher = ranges(gm.Tama(max_fpr=bound))
+        matcher.observe(events)
+        assert list(matcher.match(events)) == right
+        assert "fpr" not in facts_of(matcher)
 
 
 def test_cells_follow_observed_events() -> None:

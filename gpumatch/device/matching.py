@@ -14,14 +14,13 @@ from gpumatch.device.encode import Coded, Encoder
 from gpumatch.device.resident import HeldIndex, Resident
 from gpumatch.events import EventBatch
 from gpumatch.index import ATree, Gem, Tama
-from gpumatch.index.flat import count as add_to_counter
+from gpumatch.index.tama import count_false, weights
 from gpumatch.kernels.cuda import verify, work
 
 _EVENTS = 1 << 16  # that are matched at once, at most
 _PIECES = 4  # of a batch, so that one is copied while another is matched,
 _FEW = 4096  # if they have so many events
 _ENOUGH = 1024  # events to fill a device
-_SAMPLED = 16  # of an approximate index one event in so many is checked
 
 
 class Target(NamedTuple):
@@ -81,17 +80,22 @@ def _match_range(
 ) -> Job[tuple[Any, Any]]:
     xp = card.xp
     found: list[Any] = []
+    unchecked: list[tuple[Target, HeldIndex, Coded, list[Any]]] = []
     in_order = len(targets) == 1 and _in_order(targets[0]) and not once
     for target, encoder in zip(targets, encoders, strict=True):
         coded = yield from encoder.encode(start, stop)
         for index in target.resident.indexes:
             pieces = yield from candidates(card, target.resident, index, coded)
+            answers = []
             for keys in pieces:
                 if not isinstance(index.flat.params, ATree):
                     keys = yield from _verified(card, target.resident, coded, keys)
-                if isinstance(index.flat.params, Tama) and index.flat.params.approximate and not once:
-                    yield from _sample(card, target.resident, index, coded, keys)
+                answers.append(keys)
                 found.append((yield from _rows(card, target.rows, keys)))
+            if isinstance(index.flat.params, Tama) and index.flat.params.approximate and not once:
+                unchecked.append((target, index, coded, answers))
+    for some in unchecked:  # when nothing can be over budget any more, and done again
+        yield from _count_false(card, *some)
     in_order = in_order and len(found) == 1
     keys = found[0] if len(found) == 1 else xp.concatenate([*found, xp.empty(0, dtype=np.int64)])
     if not in_order:
@@ -134,13 +138,20 @@ def _verified(card: Card, resident: Resident, coded: Coded, keys: Any) -> Job[An
     return kept_keys
 
 
-def _sample(card: Card, resident: Resident, index: HeldIndex, coded: Coded, keys: Any) -> Job[None]:
-    """Count how many of the matches of some events are false, which an approximate index may return."""
-    phase = add_to_counter(index.flat, "events", coded.length)
-    some = keys[card.xp.flatnonzero(((keys >> 32) + phase) % _SAMPLED == 0)]
-    true = yield from _verified(card, resident, coded, some | work.UNDECIDED)
-    add_to_counter(index.flat, "checked", len(some))
-    add_to_counter(index.flat, "false", len(some) - len(true))
+def _count_false(card: Card, target: Target, index: HeldIndex, coded: Coded, answers: list[Any]) -> Job[None]:
+    """Count how many answers to some of the events are false, which an approximate index may give."""
+    xp = card.xp
+    weight = card.upload(weights(index.flat, coded.length))
+    keys = xp.concatenate([*answers, xp.empty(0, dtype=np.int64)])
+    keys = keys[xp.flatnonzero(weight[keys >> 32])]
+    true = yield from _verified(card, target.resident, coded, keys | work.UNDECIDED)
+    checked, weighed = [], []
+    for some in (keys, true):
+        rows = yield from _rows(card, target.rows, some)
+        rows = yield from _distinct(card, xp.sort(rows))
+        checked.append(len(rows))
+        weighed.append((yield weight[rows >> 32].sum(keepdims=True)))
+    count_false(index.flat, checked[0], weighed[0], weighed[0] - weighed[1])
 
 
 def _rows(card: Card, rows: Any, keys: Any) -> Job[Any]:

@@ -82,6 +82,8 @@ class Kind(NamedTuple):
     facts: Callable[[FlatIndex], dict[str, Any]]
     # How many events a call of match takes best
     events: Callable[[FlatIndex], int] = lambda index: 4096
+    # What plan() must say of a built index, if anything
+    note: Callable[[FlatIndex], str] = lambda index: ""
 
 
 def by_likelihood(params: IndexParams, table: Table, likelihood: Array) -> Array:

@@ -8,7 +8,9 @@ A clause is found when all its predicates are hit. Hits on whole cells are certa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,13 +19,19 @@ from gpumatch.coded import CodedEvents, EventEncoder, Table
 from gpumatch.codes import pointers, spans
 from gpumatch.discretise import median_cuts
 from gpumatch.errors import GpumatchError, SchemaError
+from gpumatch.events import EventBatch
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood, count
 from gpumatch.kernels import tama as kernels
-from gpumatch.predicates import ANY, RANGE, Array, Attributes
+from gpumatch.predicates import Array, Attributes
 
 _MOST_LEVELS = 31  # codes are int32
 _ENOUGH = 16  # levels at most, if none are asked for: more save hardly a check, and cost two postings a range each
-_SAMPLE = 1 << 16  # clauses from which the levels for a false positive rate are estimated
+_AT_ONCE = 16  # observed events, of which each may find all there is
+_PLENTY = 1 << 23  # answers of which the false are counted before levels are taken or not
+_SLACK = 3  # standard deviations by which a measured rate must be off the bound
+_ALL_CHECKED = 4096  # events: the first ones all are, later
+_STEP = 16  # one in so many is
+_UNSEEN = "no events were observed before it was built; observe() some, then compact()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +39,14 @@ class Tama(IndexParams):
     """Count the satisfied predicates of every subscription that an event meets.
 
     ``levels``: how often the codes of an attribute are halved; by default as often as it takes to tell them all apart,
-    but 16 times at most. ``max_fpr``: take the fewest levels for which so many of the found subscriptions are expected
-    to be false (``stats()`` tells how many that are). Either way false ones are sorted out, unless ``approximate`` asks
-    for them: then results hold every match and some more. ``stats()`` tells the share of these among all that is found,
-    the paper's false positive rate, from a check of every 16th event.
+    but 16 times at most. What is found is verified, unless it is ``approximate``: then results hold every match and
+    some more. ``stats()`` tells which share of them is false, the paper's false positive rate, as ``fpr``: counted over
+    the first 4,096 events, and one in 16 of those that follow.
+
+    ``max_fpr``: the largest share of what is found that may be false, in place of ``levels``. It is measured on the
+    events that ``observe`` was given before the index was built: the fewest levels are taken that keep the bound there,
+    with a margin for other events of their kind. Where none do, or no events were observed, nothing is rounded, so
+    that nothing is false; ``stats()`` and ``plan()`` say so.
 
     ``separation="events"`` cuts cells not in the middle but at the medians of the events that ``observe`` was given
     before the index was built; where there were none it does not, and ``stats()`` says so.
@@ -74,20 +86,32 @@ ARRAYS = {
     "needed": ArraySpec("uint8", "per clause: hits that make it a match"),
     "owner": ArraySpec("int32", "per predicate on a list attribute: its clause"),
     "rest": ArraySpec("int32", "clauses that no posting can hold: tested on every event"),
-    "observed": ArraySpec("int64", "how many observed events cells were cut by"),
+    "observed": ArraySpec("int64", "how many observed events it was built by"),
 }
 
 
 def build(params: Tama, given: Input) -> dict[str, Array]:
     """Arrays for clauses whose predicates are sorted by how likely they hold."""
+    observes = params.max_fpr is not None or params.separation == "events"
+    cutting = _coded(given, given.sample if observes else ())
+    events = len(cutting.ptr) - 1
+    if params.max_fpr is None:
+        levels = _ENOUGH if params.levels is None else params.levels
+    else:  # cells fit the events that they are cut by better than others: these must not measure them
+        half = events // 2 if params.separation == "events" else 0
+        cutting, measuring = _part(cutting, 0, half), _part(cutting, half, events)
+        levels = _levels(params, params.max_fpr, given, cutting, measuring)
+    return {**_tables(params, given, cutting, levels), "observed": np.array([events], np.int64)}
+
+
+def _tables(params: Tama, given: Input, cutting: CodedEvents, levels: int) -> dict[str, Array]:
+    """The arrays of an index of so many levels, with cells that events cut if that is asked for."""
     attributes, table = given.attributes, given.table
     counts = given.book.counts()
     depth = bits_of(counts).astype(np.int64)
-    levels = np.minimum(depth, _levels(params, given, counts, depth))
-    shift = depth - levels
-    observed = sum(map(len, given.sample)) if params.separation == "events" else 0
-    if observed:
-        cell_ptr, cells = _cells_of_events(given, counts, levels, shift > 0)
+    shift = np.maximum(depth - levels, 0)
+    if params.separation == "events" and len(cutting.ptr) > 1:
+        cell_ptr, cells = _cells_of_events(cutting, counts, depth - shift, shift > 0)
     else:
         cell_ptr, cells = np.zeros(len(counts) + 1, np.int64), np.zeros(0, np.int32)
     directory, nodes = _directory(given, counts, shift, (cell_ptr, cells))
@@ -120,19 +144,33 @@ def build(params: Tama, given: Input) -> dict[str, Array]:
     hang(node_ptr[:-1].copy(), postings, owner)
     rest = (given.first + np.flatnonzero(needed == 0)).astype(np.int32)
     tables = (node_ptr.astype(np.uint32), postings, needed, owner, rest)
-    arrays = (directory, cell_ptr, cells, *tables, np.array([observed], np.int64))
-    return dict(zip(ARRAYS, arrays, strict=True))
+    return dict(zip(list(ARRAYS)[:-1], (directory, cell_ptr, cells, *tables), strict=True))
 
 
-def _cells_of_events(given: Input, counts: Array, levels: Array, coarse: Array) -> tuple[Array, Array]:
-    """Finest cells of the codes of coarse attributes, cut at the medians of observed events; and where each starts."""
-    everything = np.ones(len(counts), np.bool_)
-    parts = [
-        EventEncoder(given.book, given.attributes, everything, batch).encode(0, len(batch)) for batch in given.sample
-    ]
+def _coded(given: Input, batches: Sequence[EventBatch]) -> CodedEvents:
+    """All events of some batches, in random order, so that the first ones are like the others."""
+    everything = np.ones(len(given.attributes), np.bool_)
+    parts = [CodedEvents(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
+    parts += [EventEncoder(given.book, given.attributes, everything, batch).encode(0, len(batch)) for batch in batches]
+    sizes = np.concatenate([np.diff(part.ptr) for part in parts])
     attribute, code = (np.concatenate([getattr(part, name) for part in parts]) for name in ("attribute", "code"))
-    order = np.argsort(attribute, kind="stable")
-    code, starts = code[order], np.searchsorted(attribute[order], np.arange(len(counts) + 1))
+    order = np.random.default_rng(0).permutation(len(sizes))
+    entries = spans(pointers(sizes)[order], sizes[order])
+    return CodedEvents(pointers(sizes[order]), attribute[entries], code[entries])
+
+
+def _part(events: CodedEvents, first: int, last: int) -> CodedEvents:
+    """The events ``first:last``."""
+    ptr = events.ptr[first : last + 1]
+    entries = slice(ptr[0], ptr[-1])
+    return CodedEvents(ptr - ptr[0], events.attribute[entries], events.code[entries])
+
+
+def _cells_of_events(observed: CodedEvents, counts: Array, levels: Array, coarse: Array) -> tuple[Array, Array]:
+    """Finest cells of the codes of coarse attributes, cut at the medians of observed events; and where each starts."""
+    order = np.argsort(observed.attribute, kind="stable")
+    code, attribute = observed.code[order], observed.attribute[order]
+    starts = np.searchsorted(attribute, np.arange(len(counts) + 1))
     cells = [np.zeros(0, np.int32)]
     for a in np.flatnonzero(coarse):
         cuts = median_cuts(code[starts[a] : starts[a + 1]], 0, counts[a], levels[a])
@@ -162,65 +200,63 @@ def _directory(given: Input, counts: Array, shift: Array, line: tuple[Array, Arr
     return directory.ravel(), int(base[-1])
 
 
-def _levels(params: Tama, given: Input, counts: Array, depth: Array) -> int:
-    """How many levels the parameters ask for."""
-    if params.levels is not None:
-        return params.levels
-    if params.max_fpr is None:
-        return _ENOUGH
-    shares = _Shares(given, counts, depth)
-    return next(levels for levels in range(_MOST_LEVELS + 1) if shares.false(levels) <= params.max_fpr)
+def _levels(params: Tama, share: float, given: Input, cutting: CodedEvents, measuring: CodedEvents) -> int:
+    """The fewest levels at which no more than this share of what events find is false."""
+    deepest = int(bits_of(given.book.counts()).max(initial=0))  # nothing is rounded there
+    if len(measuring.ptr) == 1:
+        return deepest
+
+    def keeps(levels: int) -> bool:
+        tables = _tables(replace(params, approximate=True), given, cutting, levels)
+        return _is_below(share, FlatIndex(params, given.first, given.last, tables), given, measuring)
+
+    # More levels may now and then keep it less; but those that are taken were measured, or round nothing.
+    return bisect_left(range(deepest), True, key=keeps)
 
 
-class _Shares:
-    """What share of the found is expected to be false, from a sample of clauses."""
+def _is_below(share: float, index: FlatIndex, given: Input, events: CodedEvents) -> bool:
+    """Is so much less than this share of what events find false that it will be with others of their kind, too?
 
-    def __init__(self, given: Input, counts: Array, depth: Array) -> None:
-        table = given.table
-        step = max(1, (given.last - given.first) // _SAMPLE)
-        clauses = np.arange(given.first, given.last, step)
-        sizes = np.diff(table.clause_ptr)[clauses]
-        attribute, kind, lo, hi = (column[spans(table.clause_ptr[clauses], sizes)] for column in table.columns())
-        self._clause, self._clauses = np.repeat(np.arange(len(clauses)), sizes), len(clauses)
-        several = (kind != RANGE) & (kind <= ANY)
-        ranges = np.where(several, hi - lo, kind == RANGE)
-        self._predicate = np.repeat(np.arange(len(kind)), ranges)
-        inside = several[self._predicate]
-        at = spans(np.where(several, lo, 0), ranges)
-        at[~inside] = 0
-        self._lo, self._hi = lo[self._predicate], hi[self._predicate]
-        self._lo[inside], self._hi[inside] = table.range_lo[at[inside]], table.range_hi[at[inside]]
-        self._depth, self._top = (values[attribute[self._predicate]] for values in (depth, counts - 1))
-
-    def false(self, levels: int) -> float:
-        """The mean over clauses of the sum over predicates of what rounding adds to them (Theorems 1 to 3).
-
-        That is a share where events are spread evenly over the codes; predicates of single codes are not rounded.
-        """
-        shift = np.maximum(self._depth - levels, 0)
-        lo, hi = (self._lo >> shift) << shift, np.minimum(((self._hi >> shift) + 1) << shift, self._top + 1)
-        held = np.bincount(self._predicate, self._hi - self._lo + 1, len(self._clause))
-        covered = np.bincount(self._predicate, hi - lo, len(self._clause))
-        ranges = np.bincount(self._predicate, minlength=len(self._clause))
-        rounded = (held != ranges) & (covered > 0)
-        share = np.where(rounded, 1 - held / np.maximum(covered, 1), 0)
-        by_clause = np.bincount(self._clause, share, self._clauses)
-        return float(np.minimum(by_clause, 1).mean()) if self._clauses else 0.0
+    What is rare may be missing among them: as if there were one more, that finds the most, and nothing true.
+    """
+    found, false = np.zeros(0), np.zeros(0)
+    for first in range(0, len(events.ptr) - 1, _AT_ONCE):
+        some = _part(events, first, first + _AT_ONCE)
+        check = np.ones(len(some.ptr) - 1, np.bool_)
+        offsets, _, wrong = _run(index, given.attributes, given.table, some, False, check)
+        found, false = np.append(found, np.diff(offsets)), np.append(false, wrong)
+        excess = false - share * found
+        if found.sum() > _PLENTY or excess.sum() > _SLACK * np.linalg.norm(excess):  # surely above, at coarse levels
+            break
+    excess = np.append(excess, (1 - share) * found.max())
+    return bool(excess.sum() + _SLACK * np.linalg.norm(excess) < 0)
 
 
 def match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
 ) -> tuple[Array, Array]:
-    arrays = index.arrays
+    length = len(events.ptr) - 1
     approximate = isinstance(index.params, Tama) and index.params.approximate
-    sampling = approximate and not once  # shared rows are another rate, the paper's of interfaces
-    phase = count(index, "events", len(events.ptr) - 1) % 16 if sampling else -1
-    offsets, rows, checked, false = kernels.match_tables(
+    if once or not approximate:  # shared rows have another rate, the paper's of interfaces
+        return _run(index, attributes, table, events, once, np.zeros(length, np.bool_))[:2]
+    weight = weights(index, length)
+    offsets, rows, false = _run(index, attributes, table, events, once, weight > 0)
+    found = np.diff(offsets)
+    count_false(index, int(found[weight > 0].sum()), int(weight @ found), int(weight @ false))
+    return offsets, rows
+
+
+def _run(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, check: Array
+) -> tuple[Array, Array, Array]:
+    """Offsets and rows of events, and how many rows of those to check are false."""
+    arrays = index.arrays
+    found: tuple[Array, Array, Array] = kernels.match_tables(
         events.arrays(),
         index.first,
         table.length,
         once,
-        phase,
+        check,
         (attributes.multi, attributes.presence),
         arrays["directory"],
         (arrays["cell_ptr"], arrays["cells"]),
@@ -229,10 +265,35 @@ def match(
         table.predicates(),
         table.programs,
     )
-    if sampling:
-        count(index, "checked", checked)
-        count(index, "false", false)
-    return offsets, rows
+    return found
+
+
+def weights(index: FlatIndex, events: int) -> Array:
+    """How many events each of the next ones stands for when false answers are counted; 0: it is not checked.
+
+    Those that are come at random, since events may come in turns.
+    """
+    first = count(index, "events", events)
+    later = _STEP * (np.random.default_rng(first).random(events) < 1 / _STEP)
+    return np.where(first + np.arange(events) < _ALL_CHECKED, 1, later)
+
+
+def count_false(index: FlatIndex, checked: int, found: int, false: int) -> None:
+    """Add to the counters: answers that were checked, and by weight all that were found, and the false ones of them."""
+    for name, more in (("checked", checked), ("found", found), ("false", false)):
+        count(index, name, more)
+
+
+def _note(index: FlatIndex) -> str:
+    """Why nothing is rounded, though a share of the found may be false."""
+    params, arrays = index.params, index.arrays
+    assert isinstance(params, Tama)
+    rounded = (arrays["directory"].reshape(-1, kernels.WORDS)[:, kernels.FACTS] >> 32).any()
+    if params.max_fpr is None or rounded:
+        return ""
+    observed = int(arrays["observed"][0])
+    why = f"{observed:,} observed events do not show that fewer levels keep max_fpr" if observed else _UNSEEN
+    return f"nothing is rounded: {why}"
 
 
 def _facts(index: FlatIndex) -> dict[str, Any]:
@@ -243,11 +304,13 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
     facts: dict[str, Any] = {"postings": int(arrays["node_ptr"][-1]), "levels": int(top.max(initial=0)).bit_length()}
     facts["separation"] = params.separation
     if params.separation == "events" and not arrays["observed"][0]:
-        facts["separation"] = "codes: no events were observed before it was built; observe() some, then compact()"
+        facts["separation"] = f"codes: {_UNSEEN}"
+    if _note(index):
+        facts["note"] = _note(index)
     if params.approximate:
-        checked, false = (index.counters.get(name, 0) for name in ("checked", "false"))
-        facts |= {"checked": checked, "fpr": false / checked if checked else None}
+        checked, found, false = (index.counters.get(name, 0) for name in ("checked", "found", "false"))
+        facts |= {"checked": checked, "fpr": false / found if found else None}
     return facts
 
 
-TAMA = Kind(Tama, ARRAYS, build, match, by_access, by_likelihood, _facts)
+TAMA = Kind(Tama, ARRAYS, build, match, by_access, by_likelihood, _facts, note=_note)

@@ -293,6 +293,26 @@ def test_counters(index: IndexParams) -> None:
     assert right_facts.get("checked", 1) > 0
 
 
+@pytest.mark.parametrize("budget", [1 << 20, 512, 8])
+def test_rate_is_that_of_a_count(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """False answers are counted by subscription, whatever its clauses; once, though events are matched again."""
+    index = gm.Tama(levels=1, approximate=True)
+    mine, right, exact = new_matcher(SCHEMA, index=index), gm.Matcher(SCHEMA, index=index, device="cpu"), filled()
+    exact.add({900: "x < 3 OR x > 7"})
+    for matcher in (mine, right):
+        matcher.add(dict(enumerate(TEXTS)))
+        matcher.stats()
+        matcher.add({900: "x < 3 OR x > 7"})
+    monkeypatch.setattr(mine._engine._card, "budget", budget)
+    events = [*EVENTS, *({"x": x, "y": y} for x in range(9) for y in (0.5, 2.0, 9.0))]
+    found, true = int(mine.count(events).sum()), int(exact.count(events).sum())
+    assert int(right.count(events).sum()) == found > true
+    parts = [[s["parts"][0] for s in matcher.stats()["segments"]] for matcher in (mine, right)]
+    assert parts[0] == parts[1]
+    assert sum(part["checked"] for part in parts[0]) == found
+    assert sum(part["fpr"] * part["checked"] for part in parts[0]) == pytest.approx(found - true)
+
+
 def test_from_several_threads() -> None:
     """One matcher by two threads while a third changes it, and another matcher by a fourth."""
     right = filled(copies=3)
