@@ -20,6 +20,7 @@ from gpumatch.keys import MAX, MIN
 
 Array: TypeAlias = NDArray[Any]
 
+_AT_ONCE = 1 << 18  # keys that a thread encodes
 _LONG = 4096  # runs of keys from this length on are sorted by NumPy
 _CUTS_PER_BUCKET = 4  # in large codebooks, where buckets would cost more memory than they save time
 
@@ -137,8 +138,7 @@ def spans(starts: Array, lengths: Array) -> Array:
 def encode_keys(book: Codebook, owner: Array, keys: Array) -> Array:
     owner = read_only(owner)
     codes = np.empty(len(keys), np.int32)
-    step = 1 << 18
-    chunks = [(start, min(start + step, len(keys))) for start in range(0, len(keys), step)]
+    chunks = [(start, min(start + _AT_ONCE, len(keys))) for start in range(0, len(keys), _AT_ONCE)]
     threads.run(lambda c: kernels.encode_keys(owner, keys, c[0], c[1], *book.search(), codes), chunks)
     return codes
 

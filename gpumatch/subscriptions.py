@@ -22,6 +22,7 @@ from gpumatch.programs import Literals
 from gpumatch.schema import AttributeType
 
 _MANY = 16  # rows from which binding whole columns pays
+_ALONE = 1  # expressions of a shape that need no template
 _INTEGER_TOO_LONG = r"^[+-]?[0-9]{16,}$"  # may lie between two floats
 
 
@@ -69,7 +70,7 @@ def group_built(expressions: Iterable[tuple[int, Expr]]) -> list[Group]:
 
 def _group(members: list[tuple[int, Expr]]) -> Group:
     rows = [row for row, _ in members]
-    if len(members) == 1:
+    if len(members) <= _ALONE:
         return Group(members[0][1], rows, [], False)
     values = [[value for item in expr.predicates() for value in item.values] for _, expr in members]
     return Group(_template(members[0][1]), rows, [list(column) for column in zip(*values, strict=True)], False)

@@ -15,7 +15,7 @@ from gpumatch.kernels.encode import DIRECT, FLOAT, GUIDE, bucket_place, float_ke
 from gpumatch.kernels.postings import LOW16, U1, U16, U32, block_node
 from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, WIDTH, predicate_holds, program_holds
 from gpumatch.kernels.psthash import unpack
-from gpumatch.kernels.rows import grow
+from gpumatch.kernels.rows import START, grow
 from gpumatch.kernels.tama import BASE, BRICK, CODES, FACTS, HEIGHTS, TOP, WORDS, finest
 from gpumatch.kernels.triangle import cell_at, passing, row_start
 
@@ -80,7 +80,7 @@ def reach_blocks(entries, directory, node_ptr, marks, steps):
     """
     entry_event, entry_attribute, entry_code = entries
     directory_marks, node_marks = marks
-    starts, lengths, owners = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024, np.int32)
+    starts, lengths, owners = np.empty(START, np.int64), np.empty(START, np.int64), np.empty(START, np.int32)
     sectors = np.zeros(2, np.int64)
     n = 0
     for i in range(entry_code.size):
@@ -110,7 +110,7 @@ def reach_cells(entry_ptr, entries, rows, width, multi, grids, marks, probes, st
     """
     entry_event, entry_attribute, entry_code = entries
     grid_ptr, grid_partner, grid_facts, cell_ptr = grids
-    starts, lengths, owners = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024, np.int32)
+    starts, lengths, owners = np.empty(START, np.int64), np.empty(START, np.int64), np.empty(START, np.int32)
     sectors = np.zeros(5, np.int64)
     n = 0
     for i in range(entry_code.size):
@@ -154,7 +154,7 @@ def reach_nodes(entries, multi, directory, line, node_ptr, list_mark, marks, ste
     """Runs of TAMA's postings, as ``reach_blocks``; those of lists have their start marked."""
     entry_event, entry_attribute, entry_code = entries
     directory_marks, cell_marks, node_marks = marks
-    starts, lengths, owners = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024, np.int32)
+    starts, lengths, owners = np.empty(START, np.int64), np.empty(START, np.int64), np.empty(START, np.int32)
     sectors = np.zeros(3, np.int64)
     n = 0
     for i in range(entry_code.size):
@@ -202,7 +202,7 @@ def reach_nodes(entries, multi, directory, line, node_ptr, list_mark, marks, ste
 def reach_triangle(rows, width, dims, counts, cells, starts, cell_ptr, marks, steps):
     """Runs of clauses in the cells of the best dimension, as ``reach_blocks``: sectors of counts, starts and cells."""
     count_marks, start_marks, cell_marks = marks
-    firsts, lengths, owners = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024, np.int32)
+    firsts, lengths, owners = np.empty(START, np.int64), np.empty(START, np.int64), np.empty(START, np.int32)
     sectors = np.zeros(3, np.int64)
     n = 0
     for e in range(steps.size):

@@ -12,7 +12,7 @@ from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.count import BLOCK, UNDECIDED, WARP, read_row, test_clause, touch, touch_next
 from gpumatch.kernels.postings import ABSENT, BELOW, CLAUSE, U32, in_filter
 from gpumatch.kernels.psthash import RECORD
-from gpumatch.kernels.rows import grow
+from gpumatch.kernels.rows import START, grow
 from gpumatch.kernels.triangle import within
 
 LIST = np.int64(1 << 62)  # mark of a run's start: its postings are predicates of lists
@@ -43,7 +43,7 @@ def test_postings(runs, rows, width, cell_shift, postings, marks, stamps):
     """
     starts, lengths, owners = runs
     filters, heads, rest = postings
-    keys = np.empty(1024, np.int64)
+    keys = np.empty(START, np.int64)
     sectors = np.zeros(4, np.int64)
     n = slot = second = tiles = warps = any_second = any_kept = any_key = 0
     before, before_head, before_rest = np.int64(-1), np.int64(-1), np.int64(-1)
@@ -98,7 +98,7 @@ def test_pairs(runs, rows, width, filter_shift, pairs, marks, stamps):
     Returns them, warps that test a second filter, tiles and warps that keep any, and sectors of postings and rows.
     """
     starts, lengths, owners = runs
-    keys = np.empty(1024, np.int64)
+    keys = np.empty(START, np.int64)
     sectors = np.zeros(2, np.int64)
     n = slot = second = tiles = warps = any_second = any_kept = any_key = 0
     before = np.int64(-1)
@@ -148,7 +148,7 @@ def test_waiting(runs, entries, rows, width, clause_ptr, clause_program, predica
     """
     starts, lengths, owners = runs
     waiting, rest = lists
-    keys = np.empty(1024, np.int64)
+    keys = np.empty(START, np.int64)
     sectors, more_sectors = np.zeros(3, np.int64), np.zeros(4, np.int64)
     n = slot = tests = steps = tiles = warps = most = any_kept = any_key = 0
     before, before_rest = np.int64(-1), np.int64(-1)
@@ -214,7 +214,7 @@ def count_hits(runs, event_slot, first_clause, room, postings, needed, owner, ma
     what is needed, of owners, and of tables.
     """
     starts, lengths, owners = runs
-    keys = np.empty(1024, np.int64)
+    keys = np.empty(START, np.int64)
     sectors = np.zeros(4, np.int64)
     places = room * event_slot[-1]
     table, hits = np.zeros(places, np.uint32), np.zeros(places, np.uint32)
@@ -270,7 +270,7 @@ def test_bounds(runs, first_clause, rows, width, dims, cell_sub, bounds, decided
     decision and rows.
     """
     starts, lengths, owners = runs
-    keys = np.empty(1024, np.int64)
+    keys = np.empty(START, np.int64)
     sectors = np.zeros(4, np.int64)
     n = slot = steps = tiles = warps = most = any_kept = any_key = 0
     before = np.int64(-1)

@@ -42,6 +42,8 @@ FALSE_NODE, TRUE_NODE = 0, 1
 T, F = 1, 2  # which of true and false is asked of a part of an expression
 PAIRS = 128  # children behind one with which it is looked up as a pair: what very long lists are spared
 STEPS = 512  # nodes that are looked at for parts of one
+FEW = 32  # numbers up to which an insertion sort is faster
+NODES = 1 << 10  # for which there is room at first
 MOST = 64  # parts that are weighed against each other when one node is put together from others
 U1 = np.uint32(0x9E3779B1)
 U2 = np.uint32(0x85EBCA77)
@@ -105,7 +107,7 @@ def larger_table(hashes, nodes, size):
 @scalar
 def sort_numbers(child, first, last):
     """Sort ``child[first:last]``."""
-    if last - first > 32:
+    if last - first > FEW:
         child[first:last].sort()
         return
     for i in range(first + 1, last):
@@ -406,9 +408,9 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
     clause_ptr, clause_program = clauses
     program_ptr = programs[0]
     count = np.zeros(1, np.int64)
-    ptr = np.zeros(1 << 10, np.int64)
-    table, hashes = np.full(1 << 12, -1, np.int32), np.empty(1 << 10, np.uint32)
-    dag = (np.empty(1 << 10, np.uint8), ptr, np.empty(1 << 10, np.int32), hashes, table, count)
+    ptr = np.zeros(NODES, np.int64)
+    table, hashes = np.full(4 * NODES, -1, np.int32), np.empty(NODES, np.uint32)
+    dag = (np.empty(NODES, np.uint8), ptr, np.empty(NODES, np.int32), hashes, table, count)
     dag = more_room(2, dag, room)
     intern(NEVER, 0, dag)
     intern(ALWAYS, 0, dag)
@@ -539,7 +541,7 @@ def reorganise(order, ops, ptr, child, uses):
     Nodes without uses are left alone. ``order`` has every node behind those that can be part of it, so that no order of
     insertion matters.
     """
-    heads = np.full(1 << 10, -1, np.int32)
+    heads = np.full(NODES, -1, np.int32)
     while heads.size < ops.size:
         heads = np.full(2 * heads.size, -1, np.int32)
     following = np.full(ops.size, -1, np.int32)

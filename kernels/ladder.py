@@ -8,7 +8,7 @@ from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.postings import AHEAD, BLOCKS, LEVELS, access_blocks, reach
 from gpumatch.kernels.predicates import WIDTH, predicate_holds, program_holds
-from gpumatch.kernels.rows import grow, sort_unique
+from gpumatch.kernels.rows import START, grow, sort_unique
 
 
 @driver
@@ -69,11 +69,11 @@ def match_ladder(events, n_rows, once, attributes, directory, postings, rest, cl
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     stack = np.empty(depth + 1, np.uint8)
-    found = np.empty(1024, np.int64)
-    firsts, lasts = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    found = np.empty(START, np.int64)
+    firsts, lasts = np.empty(START, np.int64), np.empty(START, np.int64)
     had = np.full(n_rows if once else 0, -1, np.int32)
     offsets = np.zeros(entry_ptr.size, np.int64)
-    out = np.empty(max(1024, 4 * entry_ptr.size), np.int32)
+    out = np.empty(max(START, 4 * entry_ptr.size), np.int32)
     n = 0
     tests = 0
     for e in range(entry_ptr.size - 1):

@@ -13,7 +13,7 @@ import numpy as np
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, satisfies
-from gpumatch.kernels.rows import grow, sort_unique
+from gpumatch.kernels.rows import START, grow, sort_unique
 
 ABSENT = 0xFF  # the cell of an attribute that the event lacks: outside every filter
 ANYTHING = np.uint32(0xFF00_0000)  # a filter that lets everything pass, ABSENT too
@@ -301,12 +301,12 @@ def match_postings(events, n_rows, once, attributes, directory, postings, rest, 
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     stack = np.empty(depth + 1, np.uint8)
-    found = np.empty(1024, np.int64)
-    firsts = np.empty(1024, np.int64)
-    lasts = np.empty(1024, np.int64)
+    found = np.empty(START, np.int64)
+    firsts = np.empty(START, np.int64)
+    lasts = np.empty(START, np.int64)
     had = np.full(n_rows if once else 0, -1, np.int32)
     offsets = np.zeros(entry_ptr.size, np.int64)
-    out = np.empty(max(1024, 4 * entry_ptr.size), np.int32)
+    out = np.empty(max(START, 4 * entry_ptr.size), np.int32)
     n = 0
     for e in range(entry_ptr.size - 1):
         event = (entry_ptr[e + 1], entry_attribute, entry_code)

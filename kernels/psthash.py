@@ -14,7 +14,7 @@ from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.postings import ABSENT, ANYTHING, COMPLETE, FILTERED, make_filter, passes, spread, verify
 from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH
-from gpumatch.kernels.rows import grow, sort_unique
+from gpumatch.kernels.rows import START, grow, sort_unique
 
 RECORD = 3  # numbers per posting
 STEP = 2  # levels by which blocks get coarser: few sizes of blocks are few grids
@@ -226,12 +226,12 @@ def match_pairs(events, n_rows, once, attributes, grids, postings, clauses, pred
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     stack = np.empty(programs[2] + 1, np.uint8)
     rest = np.zeros(0, np.int32)  # clauses outside grids are no concern of theirs
-    found = np.empty(1024, np.int64)
-    cells = np.empty(1024, np.int64)
+    found = np.empty(START, np.int64)
+    cells = np.empty(START, np.int64)
     hits = np.empty(grids[1].size + 1, np.int64)
     had = np.full(n_rows if once else 0, -1, np.int32)
     offsets = np.zeros(entry_ptr.size, np.int64)
-    out = np.empty(max(1024, 4 * entry_ptr.size), np.int32)
+    out = np.empty(max(START, 4 * entry_ptr.size), np.int32)
     n = 0
     for e in range(entry_ptr.size - 1):
         event = (entry_ptr[e + 1], entry_attribute, entry_code)

@@ -8,6 +8,7 @@ from gpumatch.kernels.bits import trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 
 SMALL = 24  # up to here an insertion sort beats the bitmap
+START = 1024  # places of a buffer before it grows
 
 
 @scalar

@@ -15,7 +15,7 @@ import numpy as np
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, WIDTH, satisfies
-from gpumatch.kernels.rows import grow, sort_unique
+from gpumatch.kernels.rows import START, grow, sort_unique
 
 # Words per attribute in the directory: first node, heights with postings and shift of codes to finest cells, last
 # finest cell, first node of the table of codes (or -1).
@@ -387,14 +387,14 @@ def match_tables(events, start, n_rows, once, check, attributes, directory, line
     counter = needed.copy()
     had_list = np.zeros(owner.size, np.bool_)
     had = np.full(n_rows if once else 0, -1, np.int32)
-    hits = np.empty(1024, np.uint32)
-    found = np.empty(1024, np.int64)
+    hits = np.empty(START, np.uint32)
+    found = np.empty(START, np.int64)
     room = LOOKUPS * widest(entry_ptr)
     firsts = np.empty(room, np.int64)
     nexts = np.empty(room, np.int64)
     lasts = np.empty(room, np.int64)
     offsets = np.zeros(entry_ptr.size, np.int64)
-    out = np.empty(max(1024, 4 * entry_ptr.size), np.int32)
+    out = np.empty(max(START, 4 * entry_ptr.size), np.int32)
     false = np.zeros(entry_ptr.size - 1, np.int64)
     n = 0
     runs, back = look_up(events, 0, multi, directory, line, node_ptr, firsts)

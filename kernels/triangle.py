@@ -13,7 +13,7 @@ import numpy as np
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, SET, WIDTH, satisfies
-from gpumatch.kernels.rows import grow, sort_unique
+from gpumatch.kernels.rows import START, grow, sort_unique
 
 MISSING = np.int32(-1)  # the code of an attribute that the event lacks, and the low bound of unconstrained clauses
 OPEN = np.int32(0x7FFF_FFFF)  # their high bound
@@ -294,7 +294,7 @@ def match_triangles(events, n_rows, once, span, attributes, dims, index, clauses
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     stack = np.empty(programs[2] + 1, np.uint8)
     had = np.full(n_rows if once else 0, -1, np.int32)
-    offsets, out = np.zeros(entry_ptr.size, np.int64), np.empty(1024, np.int32)
+    offsets, out = np.zeros(entry_ptr.size, np.int64), np.empty(START, np.int32)
     n = 0
     for e in range(entry_ptr.size - 1):
         event = (entry_ptr[e + 1], entry_attribute, entry_code)

@@ -22,6 +22,7 @@ from gpumatch.kernels.words import EVENTS
 from gpumatch.predicates import RANGE, Array, Attributes
 
 _KEPT = 1 << 27  # bytes of a buffer up to which the next call gets it
+_VALUES, _ROWS = 1 << 13, 1 << 16  # words of values and rows for which there is room at first
 _PER_LEAF = 4  # predicates per finest block that the depth of an attribute's tree aims at
 
 
@@ -224,8 +225,8 @@ def _scratch(index: FlatIndex) -> tuple[Array, ...]:
             np.empty(nodes, np.int32),
             np.zeros(words, np.uint64),
             np.zeros((words >> 6) + 1, np.uint64),
-            np.empty(1 << 13, np.uint64),
-            np.empty(1 << 16, np.int32),
+            np.empty(_VALUES, np.uint64),
+            np.empty(_ROWS, np.int32),
             np.zeros(0, np.uint64),
         )
 

@@ -14,6 +14,8 @@ from gpumatch.codes import Codebook
 from gpumatch.events import EventBatch
 from gpumatch.predicates import Array, Attributes
 
+_EVENTS = 4096  # that a call of match takes best, whatever the index
+
 
 @dataclass(frozen=True, slots=True)
 class IndexParams:
@@ -81,7 +83,7 @@ class Kind(NamedTuple):
     # Facts of a built index for stats(), besides its name
     facts: Callable[[FlatIndex], dict[str, Any]]
     # How many events a call of match takes best
-    events: Callable[[FlatIndex], int] = lambda index: 4096
+    events: Callable[[FlatIndex], int] = lambda index: _EVENTS
     # What plan() must say of a built index, if anything
     note: Callable[[FlatIndex], str] = lambda index: ""
 

@@ -24,6 +24,7 @@ _MOST_DIMS = 32  # bitsets of more dimensions cost more than they exclude
 _SHARE = 32  # a dimension is indexed if one clause in so many constrains it
 _GRANULES = 4096  # entries of the table that leads from codes to cells
 _ROWS = 1 << 20  # rows of results that one call should give at most
+_LEAST_EVENTS, _MOST_EVENTS = 64, 4096  # of one call
 _LANES = 0x7FFC  # values that fit a lane of the packed bounds, besides those that mean absent and open
 
 
@@ -212,7 +213,7 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
 
 def _events(index: FlatIndex) -> int:
     """So many that tiles are used often while they are in cache, and the result is not so large as to leave it."""
-    return min(max(int(_ROWS / max(float(index.arrays["expected"][0]), 1.0)), 64), 4096)
+    return min(max(int(_ROWS / max(float(index.arrays["expected"][0]), 1.0)), _LEAST_EVENTS), _MOST_EVENTS)
 
 
 GEM = Kind(Gem, ARRAYS, _build, _match, _place, by_likelihood, _facts, _events)

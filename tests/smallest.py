@@ -1,0 +1,84 @@
+"""Every number in the code at which paths switch, and the smallest value that it can have.
+
+Beyond these numbers code takes other paths: whole columns in place of rows, hashing in place of tables, a second chunk,
+tile or buffer. Small cases never get there, so the conformance suite also runs on a copy of the package in which all of
+them are at their smallest. Numbers in kernels are compiled into them, so they are lowered in the sources.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALLEST: dict[str, dict[str, int]] = {
+    "gpumatch/binding.py": {"_KNOWN": 1},
+    "gpumatch/codes.py": {"_AT_ONCE": 1, "_LONG": 4},  # buckets hold four cuts
+    "gpumatch/expr/constants.py": {"_EXACT": 0},
+    "gpumatch/expr/normal.py": {"_FOLDED": 1, "_LITERALS": 0, "_PER_ITEM": 1},
+    "gpumatch/expr/shapes.py": {"_CACHED_SHAPES": 1},
+    "gpumatch/index/atree.py": {"_KEPT": 0, "_PER_LEAF": 1, "_ROWS": 1, "_VALUES": 16},  # the stack, and a node
+    "gpumatch/index/costs.py": {"_SAMPLE": 1},
+    "gpumatch/index/flat.py": {"_EVENTS": 1},
+    "gpumatch/index/gem.py": {
+        "_GRANULES": 1,
+        "_LANES": 4,
+        "_LEAST_EVENTS": 1,
+        "_MOST_DIMS": 1,
+        "_MOST_EVENTS": 1,
+        "_ROWS": 1,
+    },
+    "gpumatch/index/postings.py": {"_CELLS": 1, "_PER_LEAF": 1},
+    "gpumatch/index/psthash.py": {"_CELLS": 1, "_FILTER_CELLS": 1, "_PAYS": 0, "_POSTINGS": 1},
+    "gpumatch/index/tama.py": {"_ALL_CHECKED": 0, "_AT_ONCE": 1, "_ENOUGH": 0, "_PLENTY": 1},
+    "gpumatch/longform.py": {"_AT_ONCE": 3},
+    "gpumatch/matcher.py": {"_SAMPLE": 1},
+    "gpumatch/planner.py": {"_CALLS": 1, "_FEW": 0},
+    "gpumatch/programs.py": {"_LARGE": 0, "_SLICE": 1, "_TABLE": 0},
+    "gpumatch/results.py": {"_CHUNK": 1, "_FEW": 0},
+    "gpumatch/segments.py": {"_MIN_CHUNK": 1},
+    "gpumatch/snapshot.py": {"_ITER_EVENTS": 1},
+    "gpumatch/sources.py": {"_AT_ONCE": 3},
+    "gpumatch/subscriptions.py": {"_ALONE": 0, "_MANY": 1},
+    "kernels/atree.py": {"ROOM": 1},
+    "kernels/atree_build.py": {"NEST": 1, "SIZE": 1},
+    "kernels/dag.py": {"FEW": 0, "MOST": 1, "NODES": 1, "PAIRS": 1, "STEPS": 1},
+    "kernels/encode.py": {"BLOCK": 1},
+    "kernels/gem.py": {"AT_ONCE": 1, "WORDS": 1},
+    "kernels/postings.py": {"AHEAD": 1, "MANY": 1, "SPREAD": 0},
+    "kernels/psthash.py": {"STEP": 1},
+    "kernels/rows.py": {"SMALL": 0, "START": 1},
+    "kernels/tama.py": {"AHEAD": 1, "MOST": 1, "PADDING": 1},
+    "kernels/triangle.py": {"AHEAD": 1, "ANDED": 0, "KEPT": 0},
+    "kernels/words.py": {"WORDS": 1},
+}
+
+
+def lowered(text: str, name: str, value: int) -> str:
+    """The source with another value in the place of a number's, alone or in a tuple of them."""
+    pattern = re.compile(rf"^(?P<names>(?:\w+, )*{name}\b(?:, \w+)*) = (?P<values>[^#\n]+?)(?=  #|$)", re.MULTILINE)
+    match = pattern.search(text)
+    assert match is not None, name
+    values = match["values"].split(", ")
+    values[match["names"].split(", ").index(name)] = str(value)
+    return text[: match.start("values")] + ", ".join(values) + text[match.end("values") :]
+
+
+def copy_at_smallest(folder: Path) -> None:
+    """The package as it installs, and its tests, in a folder; with all numbers at their smallest."""
+    for source, target in (
+        ("gpumatch", "gpumatch"),
+        ("kernels", "gpumatch/kernels"),
+        ("spark_plugin", "gpumatch/spark"),
+    ):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / source, folder / target, ignore=ignored)
+    shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for path, numbers in SMALLEST.items():
+        file = folder / re.sub("^kernels", "gpumatch/kernels", path)
+        text = file.read_text()
+        for name, value in numbers.items():
+            text = lowered(text, name, value)
+        file.write_text(text)
