@@ -188,7 +188,7 @@ def emit(row, at, repeats, once, values, had, found, links):
             found[here] = row
             here += U1
             if here & (CHUNK - U1) == U0:
-                following[(here - U1) >> U6] = chunks[0]
+                following[(here - U1) // CHUNK] = chunks[0]
                 here = chunks[0] * CHUNK
                 chunks[0] += U1
             cursor[e] = here
@@ -201,7 +201,7 @@ def gather(events, found, links):
     offsets = np.zeros(events + 1, np.int64)
     for e in range(events):
         chunk, count = np.uint64(e), 0
-        while chunk != cursor[e] >> U6:
+        while chunk != cursor[e] // CHUNK:
             chunk = following[chunk]
             count += CHUNK
         offsets[e + 1] = offsets[e] + count + np.int64(cursor[e] & (CHUNK - U1))

@@ -37,15 +37,24 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/planner.py": {"_CALLS": 1, "_FEW": 0},
     "gpumatch/programs.py": {"_LARGE": 0, "_SLICE": 1, "_TABLE": 0},
     "gpumatch/results.py": {"_CHUNK": 1, "_FEW": 0},
+    "gpumatch/routing/overlays/multicast.py": {"CELLS": 1},
+    "gpumatch/routing/overlays/overlap.py": {"_REMEMBERED": 1},
+    "gpumatch/routing/sieve/routes.py": {"_AT_ONCE": 1},
+    "gpumatch/routing/sieve/trees.py": {"KEPT": 1},
+    "gpumatch/routing/simulator/calendar.py": {"_NEAR": 1},
+    "gpumatch/routing/simulator/merc_lists.py": {"_PAIRS": 1},
+    "gpumatch/routing/simulator/traffic.py": {"_CELLS": 1},
     "gpumatch/segments.py": {"_MIN_CHUNK": 1},
     "gpumatch/snapshot.py": {"_ITER_EVENTS": 1},
     "gpumatch/sources.py": {"_AT_ONCE": 3},
     "gpumatch/subscriptions.py": {"_ALONE": 0, "_MANY": 1},
-    "kernels/atree.py": {"ROOM": 1},
+    "gpumatch/tables.py": {"_BATCH_ROWS": 1, "_WRITE_ROWS": 1},
+    "kernels/atree.py": {"ROOM": 2},
     "kernels/atree_build.py": {"NEST": 1, "SIZE": 1},
     "kernels/dag.py": {"FEW": 0, "MOST": 1, "NODES": 1, "PAIRS": 1, "STEPS": 1},
     "kernels/encode.py": {"BLOCK": 1},
     "kernels/gem.py": {"AT_ONCE": 1, "WORDS": 1},
+    "kernels/leak.py": {"BLOCK": 1},
     "kernels/postings.py": {"AHEAD": 1, "MANY": 1, "SPREAD": 0},
     "kernels/psthash.py": {"STEP": 1},
     "kernels/rows.py": {"SMALL": 0, "START": 1},
@@ -53,6 +62,77 @@ SMALLEST: dict[str, dict[str, int]] = {
     "kernels/triangle.py": {"AHEAD": 1, "ANDED": 0, "KEPT": 0},
     "kernels/words.py": {"WORDS": 1},
 }
+# Numbers that tests of their own lower, and the file where they do.
+ELSEWHERE: dict[str, dict[str, str]] = {
+    "gpumatch/cli.py": dict.fromkeys(("_EVENTS_AT_FIRST", "_PAIRS_AT_ONCE", "_ROWS_AT_ONCE"), "test_cli.py"),
+    "gpumatch/device/candidates.py": {"_SHARE": "sim/test_edges.py"},
+    "gpumatch/device/matching.py": {"_EVENTS": "sim/test_edges.py", "_FEW": "sim/test_edges.py"},
+    "gpumatch/jsonlines.py": {"_BLOCK_BYTES": "test_tables.py"},
+    "gpumatch/tables.py": {"_BLOCK_BYTES": "test_tables.py"},
+    "spark_plugin/worker.py": dict.fromkeys(("SLICE_ROWS", "SLICE_BYTES"), "spark/test_worker.py"),
+}
+# Numbers that switch no path between the same answers: limits, layouts, marks, figures of cost, what a device has.
+FIXED: dict[str, str] = {
+    "gpumatch/cli.py": "_EVENTS_AT_MOST _ROWS_SHOWN",
+    "gpumatch/codes.py": "_CUTS_PER_BUCKET",
+    "gpumatch/cuda_in.py": "_NAT",
+    "gpumatch/device/candidates.py": "WORD _KEY _LOG_WORDS",
+    "gpumatch/device/card.py": (
+        "_BLOCKS_PER_UNIT _IN_FLIGHT _MOST_BYTES _SHARE_OF_MEMORY "
+        "_SIMULATED_BLOCKS _SIMULATED_MEMORY _SIMULATED_THREADS"
+    ),
+    "gpumatch/device/matching.py": "_ENOUGH _PIECES",
+    "gpumatch/discretise.py": "_MOST_LEVELS",
+    "gpumatch/expr/constants.py": "MAX_DIGITS",
+    "gpumatch/expr/shapes.py": "_CACHED_LENGTH",
+    "gpumatch/expr/times.py": "SECOND _CYCLE",
+    "gpumatch/expr/tree.py": "MAX_DEPTH",
+    "gpumatch/index/costs.py": "_BLOCKS _ENTRIES _EXPRESSION _ITEM _POSTING",
+    "gpumatch/index/gem.py": "_SHARE",
+    "gpumatch/index/psthash.py": "_BEHIND _PER_CELL",
+    "gpumatch/index/tama.py": "_MOST_LEVELS _SLACK _STEP",
+    "gpumatch/keys.py": "INF_KEY MAX MIN",
+    "gpumatch/predicates.py": "ANY NONE NULL RANGE SET _OP_BASE",
+    "gpumatch/programs.py": "_KINDS",
+    "gpumatch/routing/overlays/graphs.py": "_MOST",
+    "gpumatch/routing/overlays/topology.py": "MOST_BROKERS",
+    "gpumatch/routing/sieve/placing.py": "NOWHERE _TREES",
+    "gpumatch/routing/sieve/shards.py": "_EDGES _ENTRIES _MOST _SAMPLE",
+    "gpumatch/routing/simulator/experiments.py": "DRAWS EVENTS MINUTE",
+    "gpumatch/routing/simulator/protocols.py": "_LONGEST _MOST_SUBSCRIPTIONS",
+    "gpumatch/routing/simulator/traffic.py": "LATEST SECOND",
+    "gpumatch/storage.py": "FORMAT",
+    "kernels/atree.py": "STACK",
+    "kernels/atree_build.py": "NEGATED",
+    "kernels/cuda/gem.py": "LOG_WORDS STAGED",
+    "kernels/cuda/tama.py": "LIST PREDICATE SPREAD",
+    "kernels/cuda/target.py": "THREADS",
+    "kernels/cuda/work.py": "NOTHING UNDECIDED",
+    "kernels/dag.py": "ALWAYS AND F FALSE_NODE LATE NEVER OR POSTED T TRUE_NODE",
+    "kernels/encode.py": "DIRECT FLOAT GUIDE MISSING",
+    "kernels/gem.py": "ABSENT LANES OPEN STRICTER",
+    "kernels/partition.py": "WORD",
+    "kernels/postings.py": "ABSENT BLOCKS CLAUSE FILTERED LEVELS",
+    "kernels/predicates.py": (
+        "ANY FALSE HI KIND LO NONE NULL OP_AND OP_BASE OP_FALSE OP_NOT OP_OR OP_TRUE OP_XNOR OP_XOR "
+        "RANGE SET TRUE UNKNOWN WIDTH"
+    ),
+    "kernels/psthash.py": "RECORD",
+    "kernels/tama.py": "BASE BRICK CELLS CODES FACTS HEIGHTS LEFT LOOKUPS TOP WORDS",
+    "spark_plugin/worker.py": "OPEN_INDEXES",
+}
+# Modules that only draw, time, count or show.
+OUTSIDE = (
+    "benchmark",
+    "demo",
+    "occupancy",
+    "pictures",
+    "roofline",
+    "route_sim",
+    "routing_pictures",
+    "workloads",
+    "count",
+)
 
 
 def lowered(text: str, name: str, value: int) -> str:
