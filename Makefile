@@ -1,6 +1,6 @@
 # Everything runs in .venv, which is made on first use and brought up to date when pyproject.toml changes.
 # ARGS goes to the program: make test ARGS="-k schema", make demo ARGS="--events 10000".
-# CUDA names the extra that test-gpu installs: make test-gpu CUDA=gpu12.
+# CUDA names the extra that test-gpu installs: make test-gpu CUDA=gpu12. SECONDS is how long test-long goes on.
 .POSIX:
 
 PYTHON = python3
@@ -8,25 +8,31 @@ BIN = .venv/bin
 ARGS =
 SIM_ARGS = $(ARGS)
 CUDA = gpu13
+SECONDS = 3600
 
 # numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select none of them.
 SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS) || [ $$? -eq 5 ]
-ROUTING = $(BIN)/python -m pytest tests/routing $(ARGS) || [ $$? -eq 5 ]
+OTHERS = tests/routing tests/differential tests/test_smallest.py
+SECOND = $(BIN)/python -m pytest $(OTHERS) $(ARGS) || [ $$? -eq 5 ]
 
-.PHONY: demo test test-sim test-gpu lint bench clean
+.PHONY: demo test test-sim test-long test-gpu lint bench clean
 
 demo: .venv/.run
 	$(BIN)/gpumatch demo $(ARGS)
 
-# Two lanes at once, each on a core of its own; the output of the second, simulator and routing, follows.
+# Two lanes at once, each on a core of its own; the output of the second, simulator and others, follows.
 test: .venv/.test
-	@log=$$(mktemp); status=0; ( ( $(SIMULATED) ) && ( $(ROUTING) ) ) > "$$log" 2>&1 & second=$$!; \
-	$(BIN)/python -m pytest --ignore=tests/routing $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	@log=$$(mktemp); status=0; ( ( $(SIMULATED) ) && ( $(SECOND) ) ) > "$$log" 2>&1 & second=$$!; \
+	$(BIN)/python -m pytest $(OTHERS:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	wait $$second || status=1; cat "$$log"; rm -f "$$log"; exit $$status
 
 # Kernels for CUDA in numba's simulation of a device; what kernels call is compiled for the CPU in the same process.
 test-sim: .venv/.test
 	$(SIMULATED)
+
+# The same subscriptions in DuckDB, with another seed each time, until the time is up.
+test-long: .venv/.test
+	$(BIN)/python -m tests.differential --seconds $(SECONDS) $(ARGS)
 
 # The same suite and more on a device.
 test-gpu: .venv/.gpu
