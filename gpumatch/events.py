@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from gpumatch.arrays import to_host
 from gpumatch.arrow_in import from_any, of_library
 from gpumatch.columns import NANOS, Array, Column, Strings, from_values
 from gpumatch.cuda_in import device_table, from_device, length_of, on_device
@@ -108,15 +110,20 @@ class EventBatch:
 
     def to_host(self) -> EventBatch:
         """The events with all columns on the host: the batch itself if they are there, else copies of them."""
-        if not self.on_device:
-            return self
-        csr, bound = None if self._csr is None else self._csr.to_host(), self._bound
+        return self._moved(to_host) if self.on_device else self
+
+    def copy(self) -> EventBatch:
+        """The events in memory of their own: arrays of the caller's may change."""
+        return self._moved(np.copy)
+
+    def _moved(self, move: Callable[[Any], Any]) -> EventBatch:
+        csr, bound = None if self._csr is None else self._csr.moved(move), self._bound
         if bound is None:
             return EventBatch(self._length, None, csr)
         schema, held = bound[0], self._binding(bound[0])
         if isinstance(held, Sparse):
-            return EventBatch(self._length, (schema, held.to_host()), csr)
-        return EventBatch(self._length, (schema, {at: column.to_host() for at, column in held.items()}), csr)
+            return EventBatch(self._length, (schema, held.moved(move)), csr)
+        return EventBatch(self._length, (schema, {at: column.moved(move) for at, column in held.items()}), csr)
 
     def slice(self, start: int, stop: int) -> EventBatch:
         """The events from ``start`` up to ``stop``, as Python slices count; shares the values."""
@@ -142,7 +149,7 @@ class EventBatch:
             raise IndexError(f"event {event} of a batch of {self._length}") from None
         schema, held = self._bound[0], self._binding(self._bound[0])
         if isinstance(held, Sparse):
-            return _sparse_row(held.slice(event, event + 1).to_host(), schema)
+            return _sparse_row(held.slice(event, event + 1).moved(to_host), schema)
         cells = {at: column.slice(event, event + 1).to_host() for at, column in held.items()}
         values = {at: _cell(schema.types[at], cell) for at, cell in cells.items()}
         return {schema.names[at]: value for at, value in sorted(values.items()) if value is not None}

@@ -9,6 +9,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +124,12 @@ def _common(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType |
     return pa.float64() if {one, other} == _NUMBERS else None
 
 
-def _rows(block: bytes, lines: int) -> Iterator[dict[str, Any]]:
+def _rows(block: bytes, lines: int, number_type: type = float) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(block.split(b"\n"), lines + 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_float=number_type)
         except ValueError as error:
             array = number == 1 and line.lstrip().startswith(b"[")
             why = "begins a JSON array" if array else f"is not JSON ({error})"
@@ -142,13 +143,22 @@ def _rows(block: bytes, lines: int) -> Iterator[dict[str, Any]]:
 def _with_text(block: bytes, names: list[str]) -> bytes:
     """The lines with the text of their JSON in the place of what these fields hold."""
     lines = []
-    for row in _rows(block, 0):
+    for row in _rows(block, 0, Decimal):
         for name in names:
             value = row.get(name)
             if value is not None and not isinstance(value, str):
-                row[name] = json.dumps(value, ensure_ascii=False)
-        lines.append(json.dumps(row))
+                row[name] = written(value)
+        lines.append(written(row))
     return "\n".join(lines).encode()
+
+
+def written(value: Any) -> str:
+    """JSON of a value in which decimals keep their digits: as floats they would lose some."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)}: {written(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(written, value)) + "]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
 
 
 def _exact(kind: pa.DataType) -> pa.DataType:

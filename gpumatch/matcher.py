@@ -264,7 +264,7 @@ class Matcher:
                 room = _SAMPLE - sum(map(len, kept))
                 if room > 0:
                     kept.append(old.slice(max(0, len(old) - room), len(old)))
-            self._observed = kept[::-1]
+            self._observed = [kept[0].copy(), *kept[1:]][::-1]
 
     def _build(self, source: Source) -> Segment:
         destinations = 0 if source.destinations is None else len(source.destinations.names)

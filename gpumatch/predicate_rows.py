@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -216,7 +217,7 @@ def _whole(value: Any) -> int:
         return 0
     if isinstance(value, str):
         value = _number(value.strip())
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < 1 << 31:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or not 1 <= value < 1 << 31:
         return -1
     return int(value) if value == int(value) else -1
 

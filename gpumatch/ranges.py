@@ -34,6 +34,13 @@ class _Ends:
     values: Array  # int64, float64, or bytes as objects
     has: Array
 
+    def above(self, other: _Ends) -> Array:
+        """Where these lie above the others. NumPy would round integers to compare them with floats; Python does not."""
+        same = self.values.dtype == other.values.dtype
+        mine, others = (end.values if same else end.values.astype(object) for end in (self, other))
+        with np.errstate(invalid="ignore"):  # NaN is no end
+            return np.asarray(mine > others, np.bool_)
+
 
 def range_block(
     attributes: Attributes, count: int, ranges: Mapping[str, Any], closed: str
@@ -86,7 +93,7 @@ def _column(
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise SchemaError(f"the ranges of {name!r} are a pair of arrays (low, high), found {pair.__class__.__name__}")
     low, high = (_ends(name, type, given, count) for given in pair)
-    for row in np.flatnonzero(low.has & high.has & (low.values > high.values)).tolist():
+    for row in np.flatnonzero(low.has & high.has & low.above(high)).tolist():
         ends = " above ".join(_shown(type, end.values[row]) for end in (low, high))
         errors.setdefault(row, SchemaError(f"the range of {name!r} at position {row} has its low end {ends}"))
     low_open, high_open = closed in ("right", "neither"), closed in ("left", "neither")

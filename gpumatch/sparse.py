@@ -37,10 +37,9 @@ class Sparse:
             offsets = self.offsets[start : stop + 1] - first
         return Sparse(offsets, self.attribute[first:last], self.values[first:last])
 
-    def to_host(self) -> Sparse:
-        """On the host: a copy of what is on a device, anything else as it is."""
-        values = Column(self.values).to_host().values
-        return Sparse(to_host(self.offsets), to_host(self.attribute), values)
+    def moved(self, move: Callable[[Any], Any]) -> Sparse:
+        """With arrays that a function makes of these."""
+        return Sparse(move(self.offsets), move(self.attribute), Column(self.values).moved(move).values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +78,13 @@ class Csr:
         with place_of(there):
             made = cls(offsets.astype(np.int64), attribute.astype(np.int32), kind, column, names)
             if there is not None:
-                made = made._moved(library().asarray)
+                made = made.moved(library().asarray)
                 finish()
         return made
 
-    def _moved(self, move: Callable[[Any], Any]) -> Csr:
+    def moved(self, move: Callable[[Any], Any]) -> Csr:
+        """With arrays that a function makes of these."""
         return Csr(move(self.offsets), move(self.attribute), self.kind, self.column.moved(move), self.names)
-
-    def to_host(self) -> Csr:
-        """On the host: a copy of what is on a device, anything else as it is."""
-        return self._moved(to_host)
 
     def slice(self, start: int, stop: int) -> Csr:
         first, last = int(self.offsets[start]), int(self.offsets[stop])
@@ -178,7 +174,7 @@ def _array(value: Any) -> Any:
         return value
     try:
         return pa.array(value, from_pandas=True)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
         raise SchemaError(
             f"from_csr: the values must be all numbers, all booleans, all strings or all times: {error}"
         ) from error

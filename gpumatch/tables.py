@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -120,7 +121,7 @@ def open_table(path: str | Path, types: Types, columns: Sequence[str] | None = N
 def parse_row(text: str, types: Types) -> dict[str, Any]:
     """One event as a JSON object, with its values in the types of their attributes."""
     try:
-        row = json.loads(text)
+        row = json.loads(text, parse_float=Decimal)
     except ValueError as error:
         raise GpumatchError(f'the event is not JSON: {error}; expected an object such as {{"px": 3.5}}') from None
     if not isinstance(row, dict):
@@ -132,7 +133,7 @@ def parse_row(text: str, types: Types) -> dict[str, Any]:
         return row
     wanted = {name: types[name] for name in row}
     with _explained("the event"):
-        event: dict[str, Any] = jsonlines.parse(json.dumps(row).encode(), wanted).to_pylist()[0]
+        event: dict[str, Any] = jsonlines.parse(jsonlines.written(row).encode(), wanted).to_pylist()[0]
     return event
 
 

@@ -16,6 +16,9 @@ def shielded(function: Callable[..., Any], *args: Any) -> Any:
     if threading.current_thread() is not threading.main_thread():
         return function(*args)
     aside = ThreadPoolExecutor(1, "gpumatch-compile")
-    found = aside.submit(function, *args)
+    try:
+        found = aside.submit(function, *args)
+    except RuntimeError:  # the interpreter ends, and starts no threads
+        return function(*args)
     aside.shutdown(wait=False)
     return found.result()

@@ -79,3 +79,15 @@ def test_while_numba_is_imported(module: str) -> None:
 
 def test_while_numba_compiles(tmp_path: Path) -> None:
     assert run(_START + _COMPILE, GPUMATCH_CACHE_DIR=str(tmp_path)) == "42 1"
+
+
+def test_while_the_interpreter_ends() -> None:
+    program = """
+import atexit
+import gpumatch as gm
+
+matcher = gm.Matcher({"x": "float64"}, device="cpu")
+matcher.add({"a": "x > 1"})
+atexit.register(lambda: print(matcher.match_one({"x": 3.0})))
+"""
+    assert run(program) == "['a']"

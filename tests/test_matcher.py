@@ -764,3 +764,18 @@ def test_two_threads_save_into_one_folder(tmp_path: Path) -> None:
         worker.join()
     assert not problems
     assert gm.load(tmp_path / "idx").match_one({"i": 1}) in ([1], [2])
+
+
+def test_observed_events_are_kept_as_they_were() -> None:
+    """The caller may go on to use its arrays."""
+    found = []
+    for reused in (False, True):
+        matcher = gm.Matcher({"x": "float64"}, index=gm.Tama(max_fpr=0.3, approximate=True), device="cpu")
+        values = np.random.default_rng(0).random(2000)
+        matcher.observe({"x": values})
+        if reused:
+            values[:] = 0
+        low = np.random.default_rng(1).random(500)
+        matcher.add_ranges(np.arange(500), {"x": (low, low + 0.02)})
+        found.append(matcher.stats()["segments"][0]["parts"][0]["levels"])
+    assert found[0] == found[1]

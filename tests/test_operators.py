@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -381,3 +382,11 @@ def test_bad_operators_add_nothing_or_are_collected(rows: list[Any], message: st
     rejected = matcher.add_predicates(made, on_error="collect")
     assert [(one.id, message in one.message) for one in rejected] == [(2, True)]
     assert matcher.match_one({"i": 4}) == [1, 3]
+
+
+def test_operators_take_their_operands_from_a_column_of_decimals() -> None:
+    matcher = gm.Matcher({"n": "int64"}, device="cpu")
+    value = pa.array([Decimal(5), Decimal(6), Decimal(2)], pa.decimal128(20, 0))
+    rows = {"id": [1, 1, 1], "attribute": ["n", "n", None], "op": ["=", "=", "or"], "value": value}
+    matcher.add_predicates(pa.table(rows))
+    assert matcher.match({"n": [5, 6, 7]}).counts.tolist() == [1, 1, 0]

@@ -273,3 +273,13 @@ def test_many_rows_against_numpy() -> None:
     assert [found.rows[s:e].tolist() for s, e in zip(found.offsets[:-1], found.offsets[1:], strict=True)] == [
         np.flatnonzero(row).tolist() for row in holds[0] & holds[1]
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [("int64", [0.5, 2.0**62], [5, 2**62 - 1]), ("float64", np.array([0, 2**53 + 1]), [5.5, 2.0**53])],
+)
+def test_ends_of_two_types_are_compared_exactly(kind: str, low: Any, high: Any) -> None:
+    matcher = gm.Matcher({"v": kind}, device="cpu")
+    with pytest.raises(gm.SchemaError, match="position 1 has its low end"):
+        matcher.add_ranges([0, 1], {"v": (np.array(low), np.array(high))})

@@ -125,3 +125,21 @@ def test_a_decimal_on_a_float_is_the_nearest_float() -> None:
         assert not str(gm.parse(text)).removeprefix("x = ").isdigit()
     with pytest.raises(gm.ParseError, match="too small"):
         gm.parse("x = 1e-9999999999999999999999")
+
+
+@pytest.mark.parametrize("value", [2.0**60, -(2.0**62), 1e16, 12345678901234567890.0, 1e300, 5e-324, 0.1, 1e22])
+def test_floats_print_as_what_they_are(value: float) -> None:
+    expr = col("n") == value
+    assert gm.parse(str(expr)) == expr
+    assert [item.values for item in gm.parse(str(expr)).predicates()] == [(value,)]
+    matcher = gm.Matcher({"n": "int64"}, device="cpu")
+    matcher.add({"a": expr, "b": str(expr)})
+    if value == int(value) and abs(value) < 2**63:
+        assert matcher.match_one({"n": int(value)}) == ["a", "b"]
+        assert matcher.explain({"n": int(value)}, "a")
+    assert matcher.match_one({"n": 1}) == []
+
+
+@pytest.mark.parametrize("text", ["0e99999999999999999999", "-0.000000000000000000000", "0E-5"])
+def test_zero_in_many_digits(text: str) -> None:
+    assert gm.parse(f"n = {text}") == (col("n") == 0.0)

@@ -216,3 +216,8 @@ def test_csr_equals_rows(rows: list[dict[str, int | None]], data: st.DataObject)
 def test_csr_rows_need_a_schema() -> None:
     with pytest.raises(TypeError, match="before it is bound"):
         EventBatch.from_csr([0, 1], [0], [1], ["a"]).row(0)
+
+
+def test_an_integer_beyond_64_bits_is_told() -> None:
+    with pytest.raises(SchemaError, match="from_csr: the values must be"):
+        EventBatch.from_csr([0, 1], [0], [2**64], ["n"])

@@ -362,3 +362,14 @@ def test_parse_row(text: str, event: dict[str, Any]) -> None:
 def test_parse_row_refuses(text: str, message: str) -> None:
     with pytest.raises(GpumatchError, match=message):
         tables.parse_row(text, TYPES)
+
+
+def test_json_keeps_the_digits_of_numbers(tmp_path: Path) -> None:
+    """Beside a field of several types, whose lines are written anew, and in a single event."""
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"n": 9007199254740993.0, "k": 1.50, "l": [1.5]}\n{"n": 5, "k": "x", "l": []}\n')
+    [batch] = tables.open_table(path, {"n": pa.int64()}).batches
+    assert batch.to_pylist()[0] == {"n": 9007199254740993, "k": "1.50", "l": [1.5]}
+    assert tables.parse_row('{"n": 9007199254740993.0}', {"n": pa.int64()}) == {"n": 9007199254740993}
+    with pytest.raises(GpumatchError, match="expected a whole number"):
+        tables.parse_row('{"n": 9007199254740993.5}', {"n": pa.int64()})

@@ -15,6 +15,7 @@ from gpumatch.expr.tree import Constant, Slot, Timestamp
 SlotKind = Literal["literal", "date", "timestamp", "like"]
 MAX_DIGITS = 4000  # of an integer: Python refuses to read and print more than 4300
 _EXACT = 16  # characters, point included: with 15 digits a float lies on the same side of every integer
+_BEYOND = 2.0**64  # all integers that an attribute can hold are on one side of what is larger
 _PREFIX_PATTERN = re.compile(r"((?:[^%_\\]|\\[%_\\])*+)%", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)")
 _SPECIAL = re.compile(r"[%_\\]")
@@ -48,15 +49,17 @@ def _number(raw: str) -> int | float | Decimal:
         return int(raw)
     value = float(raw)
     if math.isinf(value):
-        raise ParseError(f"the number {raw} is too large for a float; write INFINITY if that is meant", raw)
-    if len(raw) > _EXACT or "e" in raw or "E" in raw:
-        try:
-            exact = Decimal(raw)
-        except InvalidOperation:
-            raise ParseError(f"the number {raw} is too small to tell from 0", raw) from None
-        if (math.floor(exact), math.ceil(exact)) != (math.floor(value), math.ceil(value)):
-            return exact
-    return value + 0.0  # -0.0 is 0.0
+        meant = "INFINITY" if value > 0 else "-INFINITY"
+        raise ParseError(f"the number {raw} is too large for a float; write {meant} if that is meant", raw)
+    digits, exponent, _ = raw.lower().partition("e")
+    if (len(raw) <= _EXACT and not exponent) or abs(value) >= _BEYOND or not digits.strip("+-.0"):
+        return value + 0.0  # -0.0 is 0.0
+    try:
+        exact = Decimal(raw)
+    except InvalidOperation:
+        raise ParseError(f"the number {raw} is too small to tell from 0", raw) from None
+    differs = (math.floor(exact), math.ceil(exact)) != (math.floor(value), math.ceil(value))
+    return exact if differs else value
 
 
 def _prefix(pattern: str, raw: str) -> str:
@@ -80,9 +83,11 @@ def constant_text(value: Constant | Slot) -> str:
         return str(value)
     if isinstance(value, Decimal):
         text = str(value)
-        return text if "." in text or "E" in text else f"{text}.0"  # digits alone are an integer
+        return text if "." in text or "e" in text.lower() else f"{text}.0"  # digits alone are an integer
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else ("INFINITY" if value > 0 else "-INFINITY")
+        if math.isinf(value):
+            return "INFINITY" if value > 0 else "-INFINITY"
+        return f"{value:.1f}" if 1e16 <= abs(value) < _BEYOND else repr(value)  # which may be another integer there
     if isinstance(value, Timestamp):
         return f"TIMESTAMP '{timestamp_text(value)}'"
     if isinstance(value, dt.date):

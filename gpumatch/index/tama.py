@@ -66,7 +66,7 @@ class Tama(IndexParams):
         if self.max_fpr is not None and not (number and 0 < self.max_fpr < 1):
             raise SchemaError(f"Tama's max_fpr is a number between 0 and 1, found {self.max_fpr!r}")
         if self.levels is not None and self.max_fpr is not None:
-            raise SchemaError("Tama takes levels or max_fpr, found both; leave one out, each decides the other")
+            raise SchemaError("Tama takes levels or max_fpr, found both; leave one out")
         if not isinstance(self.approximate, bool):
             raise SchemaError(f"Tama's approximate is True or False, found {self.approximate!r}")
         if self.separation not in ("codes", "events"):
@@ -292,8 +292,8 @@ def _note(index: FlatIndex) -> str:
     if params.max_fpr is None or rounded:
         return ""
     observed = int(arrays["observed"][0])
-    why = f"{observed:,} observed events do not show that fewer levels keep max_fpr" if observed else _UNSEEN
-    return f"nothing is rounded: {why}"
+    shown = f"{observed:,} observed events do not show that fewer levels keep max_fpr; observe() more, then compact()"
+    return f"nothing is rounded: {shown if observed else _UNSEEN}"
 
 
 def _facts(index: FlatIndex) -> dict[str, Any]:

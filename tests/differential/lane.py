@@ -230,7 +230,7 @@ class Report:
         wrong = differences(matcher, case, left)
         held, events = case.held, case.events.num_rows
         sums = {"expressions": len(held), "shapes": len(held.shapes), "pairs": len(held) * events}
-        facts = {"case": case.name, "way": way, "index": index, "life": life, **sums, "differences": len(wrong)}
+        facts = {"case": case.name, "way in": way, "index": index, "life": life, **sums, "differences": len(wrong)}
         self.runs.append({**facts, "seconds": round(time.perf_counter() - start, 1)})
         rows, bad = Counter(held.numbers), Counter(held.numbers[row] for row, _ in wrong)
         for at, shape in enumerate(held.shapes):
@@ -241,16 +241,17 @@ class Report:
 
     def sums(self) -> dict[str, dict[str, Counter[str]]]:
         """Expressions, shapes, pairs and differences by way in, index, what happened to them, and kind."""
-        found: dict[str, dict[str, Counter[str]]] = {"way": {}, "index": {}, "life": {}, "kind": self.kinds}
+        found: dict[str, dict[str, Counter[str]]] = {"way in": {}, "index": {}, "life": {}, "kind": self.kinds}
         for run in self.runs:
-            for by in ("way", "index", "life"):
+            for by in ("way in", "index", "life"):
                 found[by].setdefault(run[by], Counter()).update({name: run[name] for name in _COUNTED})
         return found
 
     def __str__(self) -> str:
-        lines = []
+        tables = []
         for by, tallies in self.sums().items():
-            lines.append(f"{by:<16}" + "".join(f"{name:>16}" for name in _COUNTED))
+            lines = [f"{by:<16}" + "".join(f"{name:>16}" for name in _COUNTED)]
             for name, tally in sorted(tallies.items()):
                 lines.append(f"{name:<16}" + "".join(f"{tally[column]:>16,}" for column in _COUNTED))
-        return "\n".join(lines)
+            tables.append("\n".join(lines))
+        return "\n\n".join(tables)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import subprocess
 import sys
+from decimal import Decimal
 
 import pytest
 
@@ -26,7 +27,7 @@ CONSTANTS = [
     ("-.5e-3", -0.0005),
     ("1E3", 1000.0),
     ("-0.0", 0.0),
-    ("1e-999", 0.0),
+    ("1e-999", Decimal("1e-999")),
     ("INFINITY", float("inf")),
     ("-infinity", float("-inf")),
     ("+Infinity", float("inf")),
