@@ -163,8 +163,9 @@ class BlockBuilder:
         kept[:, 1:] &= (lo[:, 1:] != lo[:, :-1]) | (hi[:, 1:] != hi[:, :-1])
         ends = self._range_count + np.cumsum(kept.sum(axis=1))
         first = np.concatenate([[self._range_count], ends])[:-1]
-        self._ranges.append((np.full(np.count_nonzero(kept), attribute, np.int32), lo[kept], hi[kept]))
-        self._range_count += np.count_nonzero(kept)
+        count = int(np.count_nonzero(kept))
+        self._ranges.append((np.full(count, attribute, np.int32), lo[kept], hi[kept]))
+        self._range_count += count
         return Literals(attribute, np.full(len(lo), SET, np.uint8), first, ends)
 
     def _close_ranges(self) -> None:

@@ -37,7 +37,8 @@ def driver(function: Kernel) -> Kernel:
         except RuntimeError:  # no place to cache in, such as a read-only file system
             compiled = numba.njit(nogil=True)(function)
     compiled._compile_for_args = partial(shielded, compiled._compile_for_args)  # what numba calls for new types
-    return compiled
+    kernel: Kernel = compiled
+    return kernel
 
 
 def _source_hash() -> str:
