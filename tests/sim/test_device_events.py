@@ -21,7 +21,7 @@ from sim import fakes
 from sim.fakes import CudaArray, DeviceArrowArray, Series, Tensor
 
 from gpumatch import arrays, arrow_device, cuda_in, sparse
-from gpumatch.arrays import DeviceArray, library, simulated
+from gpumatch.arrays import DeviceArray, library, simulated, to_host
 from gpumatch.columns import Column, Strings
 from gpumatch.errors import DeviceError, SchemaError
 from gpumatch.events import EventBatch
@@ -552,7 +552,7 @@ def csr(upload: Any, *which: str) -> EventBatch:
 
 
 def entries(held: Sparse) -> list[list[tuple[int, Any]]]:
-    held = held.to_host()
+    held = held.moved(to_host)
     assert held.offsets.dtype == np.int64
     assert held.attribute.dtype == np.int32
     values = held.values
