@@ -12,7 +12,7 @@ SECONDS = 3600
 
 # numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select none of them.
 SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS) || [ $$? -eq 5 ]
-OTHERS = tests/routing tests/differential tests/test_smallest.py
+OTHERS = tests/routing tests/differential
 SECOND = $(BIN)/python -m pytest $(OTHERS) $(ARGS) || [ $$? -eq 5 ]
 
 .PHONY: demo test test-sim test-long test-gpu lint bench clean

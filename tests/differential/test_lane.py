@@ -10,10 +10,10 @@ from tests.differential.lane import INDEXES, Case, Report, mixed, numeric, range
 
 CASES = {
     "few shapes": (mixed, 1, 50, 100_000, 400),
-    "many shapes": (mixed, 2, 1_000, 50_000, 200),
+    "many shapes": (mixed, 2, 1_000, 30_000, 200),
     "all shapes differ": (mixed, 3, 20_000, 20_000, 200),
-    "numbers": (numeric, 4, 300, 50_000, 200),
-    "ranges": (ranges, 5, 200, 50_000, 200),
+    "numbers": (numeric, 4, 300, 30_000, 200),
+    "ranges": (ranges, 5, 200, 30_000, 200),
 }
 RUNS = [
     *(("few shapes", "text", index, "added") for index in INDEXES),
