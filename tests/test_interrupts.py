@@ -11,7 +11,7 @@ import pytest
 
 # An interrupt is sent once and has time to arrive: on the main thread it would end what runs there half-way.
 _START = """
-import os, signal, sys, threading, time
+import os, signal, sys, time
 from importlib.abc import MetaPathFinder
 
 def interrupt():

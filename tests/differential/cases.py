@@ -279,7 +279,7 @@ def _theirs(kind: str, parts: list[str]) -> str:
     return f"(({parts[0]}) {'<>' if kind == 'XOR' else '='} ({parts[1]}))" if kind[0] == "X" else _ours(kind, parts)
 
 
-def shape(world: World, tree: Leaf | Node) -> Shape:
+def shape(tree: Leaf | Node) -> Shape:
     holes = tuple(leaf.attribute for leaf in _leaves(tree) for _ in range(leaf.holes))
     return Shape(_written(tree, _ours), _written(tree, _theirs), holes, tree)
 
@@ -293,7 +293,7 @@ def random_shapes(world: World, count: int, attributes: list[str] | None = None,
             trees.append(_tree(world, names, depth))
         else:
             trees.append(Node("AND", tuple(_leaf(world, names) for _ in range(world.rng.integers(2, 6)))))
-    return [shape(world, tree) for tree in trees]
+    return [shape(tree) for tree in trees]
 
 
 class Subscriptions(NamedTuple):
@@ -369,7 +369,7 @@ def fill_ranges(world: World, closed: str, shapes: int, count: int) -> tuple[Sub
                     value = ordered[name][pair[end]]
                     ends[name][end][row] = value
                     constants[-1].append(_written_value(value))
-    made = [shape(world, _ranges(names, side.tolist(), CLOSED[closed])) for side in sides]
+    made = [shape(_ranges(names, side.tolist(), CLOSED[closed])) for side in sides]
     return Subscriptions(made, numbers, constants), ends
 
 

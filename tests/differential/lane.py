@@ -186,9 +186,9 @@ def loaded(matcher: gm.Matcher, case: Case, way: str) -> tuple[gm.Matcher, NDArr
     """From a saved index, memory-mapped, with more behind it."""
     count = len(case.held)
     WAYS[way](matcher, case, 0, count // 2)
-    folder = tempfile.mkdtemp()
-    matcher.save(folder)
-    again = gm.load(folder, device="cpu")
+    with tempfile.TemporaryDirectory() as folder:  # what is mapped stays when the files are gone
+        matcher.save(folder)
+        again = gm.load(folder, device="cpu")
     WAYS[way](again, case, count // 2, count)
     return again, np.ones(count, np.bool_)
 
@@ -197,7 +197,7 @@ LIVES = {"added": added, "in parts": in_parts, "compacted": compacted, "loaded":
 
 
 def differences(matcher: gm.Matcher, case: Case, left: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Rows and events of which gpumatch and DuckDB differ. The same by rows, and each subscription once."""
+    """Subscriptions and events on which gpumatch and DuckDB differ."""
     found = matcher.match(case.events)
     mine = np.zeros(case.right.shape, np.bool_)
     event = np.repeat(np.arange(len(found)), np.diff(found.offsets))
