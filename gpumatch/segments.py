@@ -219,6 +219,11 @@ def _arrange(
         own = np.flatnonzero(mine[clause])
         keys[own] = KINDS[choice.params.kind].rank(choice.params, table, likelihood)[own]
     sort_predicates(table, keys)
+    if any(KINDS[choice.params.kind].rerank for choice in choices):
+        for choice in choices:
+            if rerank := KINDS[choice.params.kind].rerank:
+                keys = rerank(choice.params, whole, choice.clauses, keys)
+        sort_predicates(table, keys)
     orders = []
     for choice in choices:
         place = KINDS[choice.params.kind].place(choice.params, whole, choice.clauses)

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, satisfies
+from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
 from gpumatch.kernels.rows import START, grow, sort_unique
 
 ABSENT = 0xFF  # the cell of an attribute that the event lacks: outside every filter
@@ -26,6 +26,8 @@ AHEAD = 16  # candidates by which memory is asked for ahead of its use
 LEVELS = 32  # more levels than a tree of int32 codes has
 SPREAD = 3  # a range is cut into blocks no finer than 1/2**SPREAD of its width, and rounded outward to them
 MANY = 64  # a set of more ranges than this hangs on the blocks of its hull
+LINE = 3  # numbers per line of compounds: owner, partner, first group
+CELLS = 0xFE  # a filter's cells are 0 .. CELLS - 1: the two above mean never and absent
 BLOCKS = 2048  # more blocks than one access predicate can have: MANY ranges of 2 * (SPREAD + 2) blocks
 
 
@@ -114,21 +116,26 @@ def make_filter(p, predicates, cell_shift):
 
 
 @scalar
-def make_posting(clause, access, exact, clause_ptr, has_program, predicates, levels, multi, cell_shift):
-    """Filter and head of a clause's posting.
+def make_posting(clause, access, exact, clause_ptr, has_program, predicates, levels, multi, cells):
+    """Filter and head of a clause's posting, which hangs on one predicate, or in a group on two: ``access``.
 
-    The filters are its most selective predicates; the access predicate is one of them only where it has no tree.
+    The filters are its most selective predicates; one that it hangs on is among them only where it has no tree.
+    ``exact``: do the blocks that it hangs on decide each of these two?
     """
     predicate = predicates[0]
+    cell_shift, local, local_exact = cells
     one = two = ANYTHING
     filters = 0
     undecided = 0
     for p in range(WIDTH * clause_ptr[clause], WIDTH * clause_ptr[clause + 1], WIDTH):
         a = predicate[p]
-        decided = p == access and exact
-        fits = predicate[p + KIND] <= SET and not multi[a] and a < FILTERED and (p != access or levels[a] == 0)
+        hung = p == access[0] or p == access[1]
+        decided = (p == access[0] and exact[0]) or (p == access[1] and exact[1])
+        fits = predicate[p + KIND] <= SET and not multi[a] and a < FILTERED and (not hung or levels[a] == 0)
         if fits and not decided and filters < 2:
-            made, decided = make_filter(p, predicates, cell_shift)
+            made, decided = local[p // WIDTH], local_exact[p // WIDTH]
+            if made == 0:
+                made, decided = make_filter(p, predicates, cell_shift)
             if filters == 0:
                 one = made
             else:
@@ -142,17 +149,26 @@ def make_posting(clause, access, exact, clause_ptr, has_program, predicates, lev
 
 
 @driver
-def fill_postings(access, clause_ptr, clause_program, predicates, directory, multi, cell_shift, node_next, postings):
-    """Write the postings; ``node_next`` says where each node's next one goes."""
+def fill_postings(access, parts, clauses, predicates, directory, multi, cells, node_next, postings):
+    """Write the postings; ``node_next`` says where each node's next one goes.
+
+    Ranges in groups lie behind all other predicates; ``parts`` are the two that each stands for. ``cells``: how codes
+    are shifted to those of filters; and filters of predicates in groups, 0 for others, and whether they are exact.
+    """
+    clause_ptr, clause_program = clauses
     filters, heads = postings
+    own = predicates[0].size - 2 * parts.size  # a range has WIDTH numbers, and two parts
     nodes = np.empty(BLOCKS, np.int64)
     for c in range(access.size):
         p = access[c]
         if p < 0:
             continue
         n, exact = access_blocks(p, predicates, directory, nodes)
+        grouped = p >= own
+        at = (p - own) >> 1 if grouped else 0
+        hung = (parts[at], parts[at + 1]) if grouped else (p, p)
         one, head = make_posting(
-            c, p, exact, clause_ptr, clause_program[c] >= 0, predicates, directory[1], multi, cell_shift
+            c, hung, (exact or grouped, exact), clause_ptr, clause_program[c] >= 0, predicates, directory[1], multi, cells
         )
         for i in range(n):
             at = node_next[nodes[i]]
@@ -219,6 +235,28 @@ def reach_entry(attribute, code, directory, node_ptr, firsts, lasts, n):
 
 
 @scalar
+def group_code(code, first, last, cuts):
+    """The code in a group of a code of its partner: which of the cuts ``first:last`` is the last one not above it."""
+    low, high = first, last  # the first cut is 0
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if cuts[middle] <= code:
+            low = middle
+        else:
+            high = middle
+    return low - first
+
+
+@scalar
+def group_shift(size):
+    """How far the codes of a group with so many are shifted to 8-bit cells."""
+    shift = 0
+    while size > (CELLS << shift):
+        shift += 1
+    return shift
+
+
+@scalar
 def reach(events, e, directory, node_ptr, firsts, lasts):
     """Runs of postings that event ``e`` reaches, one per level and entry; returns how many are not empty.
 
@@ -228,6 +266,24 @@ def reach(events, e, directory, node_ptr, firsts, lasts):
     n = 0
     for i in range(entry_ptr[e], entry_ptr[e + 1]):
         n = reach_entry(entry_attribute[i], entry_code[i], directory, node_ptr, firsts, lasts, n)
+    return n
+
+
+@scalar
+def reach_groups(row, compounds, directory, node_ptr, cell, firsts, lasts, n):
+    """The same of an event's groups, appended; its codes there become cells, as those of attributes are."""
+    lines, group_ptr, cuts = compounds
+    for line in range(lines.size // LINE):
+        code, other = row[lines[LINE * line]], row[lines[LINE * line + 1]]
+        cell[row.size + line] = ABSENT
+        if code < 0 or other < 0:
+            continue
+        group = np.int64(lines[LINE * line + 2]) + code
+        first, last = np.int64(group_ptr[group]), np.int64(group_ptr[group + 1])
+        if first < last:
+            place = group_code(other, first, last, cuts)
+            cell[row.size + line] = place >> group_shift(last - first)
+            n = reach_entry(row.size + group, place, directory, node_ptr, firsts, lasts, n)
     return n
 
 
@@ -260,13 +316,18 @@ def ask_for_row(first, predicate):
 
 @scalar
 def verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n):
-    """Append to ``out[:n]`` the rows of those of the heads ``found[:k]`` and of ``rest`` that event ``e`` satisfies."""
+    """Append to ``out[:n]`` the rows of those of the heads ``found[:k]`` and of ``rest`` that event ``e`` satisfies.
+
+    Programs are evaluated at the end, by a loop of their own: in the first one they would slow down all clauses. What
+    waits for that is kept in ``found``, which has room for the rest, too.
+    """
     clause_row, clause_ptr, clause_program = clauses
     program_ptr, program_item, predicate = programs[0], programs[1], predicates[0]
     for i in range(min(2 * AHEAD, k)):
         prefetch(clause_ptr, found[i] & CLAUSE)
     for i in range(min(AHEAD, k)):
         ask_for_row(clause_ptr[found[i] & CLAUSE], predicate)
+    waiting = 0
     for i in range(k + rest.size):
         if i + 2 * AHEAD < k:
             prefetch(clause_ptr, found[i + 2 * AHEAD] & CLAUSE)
@@ -276,9 +337,22 @@ def verify(e, once, had, found, k, rest, row, event, clauses, predicates, progra
         c = head & CLAUSE
         if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
             continue
-        if head != c or satisfies(
-            c, row, event, clause_ptr, clause_program, predicates, program_ptr, program_item, presence, stack
-        ):
+        if head == c:
+            if not clause_holds(c, row, event, clause_ptr, predicates):
+                continue
+            if clause_program[c] >= 0:
+                found[waiting] = c
+                waiting += 1
+                continue
+        out[n] = clause_row[c]
+        n += 1
+        if once:
+            had[clause_row[c]] = e
+    for i in range(waiting):
+        c = found[i]
+        if once and had[clause_row[c]] == e:
+            continue
+        if program_holds(clause_program[c], row, event, predicates, program_ptr, program_item, presence, stack):
             out[n] = clause_row[c]
             n += 1
             if once:
@@ -287,7 +361,9 @@ def verify(e, once, had, found, k, rest, row, event, clauses, predicates, progra
 
 
 @driver
-def match_postings(events, n_rows, once, attributes, directory, postings, rest, clauses, predicates, programs):
+def match_postings(
+    events, n_rows, once, attributes, compounds, directory, postings, rest, clauses, predicates, programs
+):
     """Rows that events satisfy, as offsets and rows, ascending and each once per event.
 
     A clause whose row is below zero is passed over; with ``once`` so is one whose row the event has already.
@@ -297,7 +373,7 @@ def match_postings(events, n_rows, once, attributes, directory, postings, rest, 
     depth = programs[2]
     node_ptr, filters, heads = postings
     row = np.full(multi.size, -1, np.int32)
-    cell = np.full(multi.size, ABSENT, np.uint8)
+    cell = np.full(multi.size + compounds[0].size // LINE, ABSENT, np.uint8)
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     stack = np.empty(depth + 1, np.uint8)
@@ -311,11 +387,14 @@ def match_postings(events, n_rows, once, attributes, directory, postings, rest, 
     for e in range(entry_ptr.size - 1):
         event = (entry_ptr[e + 1], entry_attribute, entry_code)
         spread(events, e, multi, cell_shift, row, cell)
-        while firsts.size < LEVELS * (entry_ptr[e + 1] - entry_ptr[e]):
+        while firsts.size < LEVELS * (entry_ptr[e + 1] - entry_ptr[e] + compounds[0].size // LINE):
             firsts = grow(firsts)
             lasts = grow(lasts)
         runs = reach(events, e, directory, node_ptr, firsts, lasts)
+        runs = reach_groups(row, compounds, directory, node_ptr, cell, firsts, lasts, runs)
         found, k = collect(runs, firsts, lasts, filters, heads, cell, found)
+        while found.size < k + rest.size:
+            found = grow(found)
         while out.size - n < k + rest.size:
             out = grow(out)
         last = verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n)

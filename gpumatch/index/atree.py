@@ -282,4 +282,4 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
     }
 
 
-ATREE = Kind(ATree, ARRAYS, build, match, place, by_likelihood, _facts, lambda index: EVENTS)
+ATREE = Kind(ATree, ARRAYS, build, match, place, by_likelihood, _facts, events=lambda index: EVENTS)

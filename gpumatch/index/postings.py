@@ -13,12 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
+from gpumatch.codes import pointers
+from gpumatch.index.compound import Compounds, find_compounds
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood
 from gpumatch.kernels import postings as kernels
-from gpumatch.predicates import Array, Attributes
+from gpumatch.kernels.predicates import WIDTH
+from gpumatch.predicates import RANGE, Array, Attributes
 
 _PER_LEAF = 4  # clauses per finest block that the depth of an attribute's tree aims at
-_CELLS = 0xFE  # a filter's cells are 0 .. _CELLS - 1: the two above mean never and absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,12 @@ class PstBloom(IndexParams):
 
 ARRAYS = {
     "cell_shift": ArraySpec("uint8", "per attribute: codes are shifted so far to 8-bit cells of filters"),
-    "directory": ArraySpec("uint64", "two words per attribute: root node; levels with postings, levels in all, shift"),
+    "lines": ArraySpec("int32", "three per line of compounds: its owner, its partner, and its first group"),
+    "group_ptr": ArraySpec("int32", "per group, which is a line and a code of its owner: where its cuts start"),
+    "cuts": ArraySpec("int32", "codes of the partner at which the codes of a group begin"),
+    "directory": ArraySpec(
+        "uint64", "two words per attribute, then per group: root node; levels with postings, levels in all, shift"
+    ),
     "node_ptr": ArraySpec("int64", "per node: where its postings start"),
     "filters": ArraySpec("uint32", "per posting: a predicate of the clause as attribute, first cell, width"),
     "heads": ArraySpec("uint64", "per posting: the clause, whether it is decided, and a second such predicate"),
@@ -45,42 +52,81 @@ ARRAYS = {
 }
 
 
+def _access(table: Table, first: int, last: int) -> Array:
+    """Where the predicate is that each clause hangs on; below zero for none, and for clauses before ``first``."""
+    access = np.full(last, -1, np.int64)
+    kernels.find_access(table.clause_ptr, table.predicate, first, access)
+    return access
+
+
+def _compounds(params: IndexParams, given: Input, clauses: Array) -> Compounds:
+    """Those of PstBloom; Scan has none."""
+    access = _access(given.table, 0, len(given.table.clause_row))[clauses] // WIDTH
+    return find_compounds(given, clauses, access if isinstance(params, PstBloom) else np.full_like(access, -1))
+
+
+def rerank(params: IndexParams, given: Input, clauses: Array, keys: Array) -> Array:
+    """Behind a shared equality, which comes first, ranges by how much they cover of what clauses with it tell apart."""
+    found = _compounds(params, given, clauses)
+    keys = keys.copy()
+    keys[found.owner], keys[found.predicate] = -1, found.shares()
+    return keys
+
+
+def place(params: IndexParams, given: Input, clauses: Array) -> Array:
+    """Clauses by attribute and first code of their first predicate, or by group and first code there."""
+    found = _compounds(params, given, clauses)
+    hung = found.hung()
+    places = by_access(params, given, clauses)
+    places[found.clause[hung]] = (len(given.attributes) + found.group[hung] << 32) + found.lo[hung]
+    return places
+
+
 def build(params: IndexParams, given: Input) -> dict[str, Array]:
     """Arrays for clauses that have their most selective predicate first."""
     attributes, book, table, first, last = given[:5]
-    access = np.full(last, -1, np.int64)
-    kernels.find_access(table.clause_ptr, table.predicate, first, access)
+    found = _compounds(params, given, np.arange(first, last))
+    hung = found.hung()
+    # A range in a group is one more predicate, behind those of the table
+    places = (len(attributes) + found.group[hung], np.full(len(hung), RANGE), found.lo[hung], found.hi[hung])
+    ranges = np.stack(places, axis=1).astype(np.int32)
+    predicates = (np.concatenate([table.predicate, ranges.ravel()]), *table.predicates()[1:])
+    access = _access(table, first, last)
+    access[first + found.clause[hung]] = len(table.predicate) + WIDTH * np.arange(len(hung))
     hanging = access >= 0
-    counts = book.counts()
-    depth = bits_of(counts)
-    levels = np.zeros(len(attributes), np.uint8)
-    if isinstance(params, PstBloom):
-        load = np.bincount(table.predicate[access[hanging]], minlength=len(attributes))
-        levels = np.minimum(bits_of(load // _PER_LEAF), depth)
-    node_base = np.concatenate([np.zeros(1, np.int64), np.cumsum((2 << levels.astype(np.int64)) - 1)])
-    directory = (node_base[:-1].copy(), levels, depth - levels)
-    predicates = table.predicates()
-    node_ptr = np.zeros(node_base[-1] + 1, np.int64)
+    directory, node_ptr = _tree(params, access[hanging], predicates[0], np.concatenate([book.counts(), found.sizes()]))
     kernels.count_postings(access, predicates, directory, node_ptr)
     np.cumsum(node_ptr, out=node_ptr)
-    cell_shift = bits_of(-(-counts // _CELLS))
+    cell_shift = bits_of(-(-book.counts() // kernels.CELLS))
+    local, exact = np.zeros(len(table.predicate) // WIDTH, np.uint32), np.zeros(len(table.predicate) // WIDTH, np.bool_)
+    local[found.predicate], exact[found.predicate] = found.filters(len(attributes))
     filters, heads = np.empty(node_ptr[-1], np.uint32), np.empty(node_ptr[-1], np.uint64)
     kernels.fill_postings(
         access,
-        table.clause_ptr,
-        table.clause_program,
+        WIDTH * np.stack([found.owner[hung], found.predicate[hung]], axis=1).ravel(),
+        (table.clause_ptr, table.clause_program),
         predicates,
         directory,
         attributes.multi,
-        cell_shift,
+        (cell_shift, local, exact),
         node_ptr[:-1].copy(),
         (filters, heads),
     )
-    packed = np.empty(2 * len(attributes), np.uint64)
+    packed = np.empty(2 * len(directory[0]), np.uint64)
     kernels.pack_directory(directory, node_ptr, packed)
     rest = (first + np.flatnonzero(~hanging[first:])).astype(np.int32)
-    arrays = (cell_shift, packed, node_ptr, filters, heads, rest)
+    arrays = (cell_shift, *found[:3], packed, node_ptr, filters, heads, rest)
     return dict(zip(ARRAYS, arrays, strict=True))
+
+
+def _tree(params: IndexParams, access: Array, predicate: Array, counts: Array) -> tuple[tuple[Array, ...], Array]:
+    """The directory of attributes and groups with so many codes each, and room for where postings of nodes start."""
+    depth, levels = bits_of(counts), np.zeros(len(counts), np.uint8)
+    if isinstance(params, PstBloom):
+        load = np.bincount(predicate[access], minlength=len(counts))
+        levels = np.minimum(bits_of(load // _PER_LEAF), depth)
+    base = pointers((2 << levels.astype(np.int64)) - 1)
+    return (base[:-1].copy(), levels, depth - levels), np.zeros(base[-1] + 1, np.int64)
 
 
 def match(
@@ -92,6 +138,7 @@ def match(
         table.length,
         once,
         (attributes.multi, attributes.presence, arrays["cell_shift"]),
+        (arrays["lines"], arrays["group_ptr"], arrays["cuts"]),
         arrays["directory"],
         (arrays["node_ptr"], arrays["filters"], arrays["heads"]),
         arrays["rest"],
@@ -103,8 +150,8 @@ def match(
 
 
 def _facts(index: FlatIndex) -> dict[str, Any]:
-    return {"postings": len(index.arrays["heads"])}
+    return {"postings": len(index.arrays["heads"]), "groups": len(index.arrays["group_ptr"]) - 1}
 
 
-SCAN = Kind(Scan, ARRAYS, build, match, by_access, by_likelihood, _facts)
-PSTBLOOM = Kind(PstBloom, ARRAYS, build, match, by_access, by_likelihood, _facts)
+SCAN = Kind(Scan, ARRAYS, build, match, place, by_likelihood, _facts)
+PSTBLOOM = Kind(PstBloom, ARRAYS, build, match, place, by_likelihood, _facts, rerank)

@@ -21,6 +21,7 @@ from gpumatch.index import postings
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood
 from gpumatch.index.postings import PstBloom
 from gpumatch.kernels import psthash as kernels
+from gpumatch.kernels.postings import CELLS
 from gpumatch.kernels.rows import merge_rows
 from gpumatch.predicates import Array, Attributes
 
@@ -28,7 +29,6 @@ _CELLS = 16  # cells that one clause may hang in
 _POSTINGS = 6  # times the number of clauses: no more postings in grids; clauses in few cells go first
 _PER_CELL = 1  # clauses per cell that the size of the finest grid of two attributes aims at
 _PAYS = 128  # clauses below which a grid does not pay for its look-ups
-_FILTER_CELLS = 0xFE  # as in postings
 _BEHIND = 1 << 60  # of clauses outside grids, in the order of clauses
 
 
@@ -168,7 +168,7 @@ def build(params: PstHash, given: Input) -> dict[str, Array]:
     inside = len(grids.grid)
     assert grids.held[:inside].all(), "clauses in grids come first"
     cell_ptr = _first_cells(given, grids)[1]
-    filter_shift = bits_of(-(-book.counts() // _FILTER_CELLS))
+    filter_shift = bits_of(-(-book.counts() // CELLS))
     pairs = np.empty(kernels.RECORD * int(cell_ptr[-1]), np.uint32)
     kernels.fill_cells(
         first,
