@@ -44,9 +44,7 @@ def rows(n: int, seed: int) -> pa.Table:
     columns: dict[str, NDArray[Any]] = {}
     for at, (name, size) in enumerate(CATEGORIES.items()):
         weight = 1 / np.arange(1, size + 1) ** (0.7 + 0.05 * (at % 5))
-        columns[name] = np.array([f"{name}-{v:04}" for v in range(size)])[
-            rng.choice(size, n, p=weight / weight.sum())
-        ]
+        columns[name] = np.array([f"{name}-{v:04}" for v in range(size)])[rng.choice(size, n, p=weight / weight.sum())]
     for at, name in enumerate(FLOATS):
         columns[name] = np.round(np.exp(rng.normal(3, 0.5 + 0.1 * at, n)), 2)
     for at, name in enumerate(INTS):

@@ -168,7 +168,15 @@ def fill_postings(access, parts, clauses, predicates, directory, multi, cells, n
         at = (p - own) >> 1 if grouped else 0
         hung = (parts[at], parts[at + 1]) if grouped else (p, p)
         one, head = make_posting(
-            c, hung, (exact or grouped, exact), clause_ptr, clause_program[c] >= 0, predicates, directory[1], multi, cells
+            c,
+            hung,
+            (exact or grouped, exact),
+            clause_ptr,
+            clause_program[c] >= 0,
+            predicates,
+            directory[1],
+            multi,
+            cells,
         )
         for i in range(n):
             at = node_next[nodes[i]]
