@@ -319,14 +319,13 @@ def sort_predicates(table: Table, keys: Array) -> None:
 
 
 def reorder(table: Table, order: Array) -> Table:
-    """The table with its clauses in another order."""
+    """The table with its clauses in another order, or with some of them only."""
     rows, counts = table.predicate.reshape(-1, 4), np.diff(table.clause_ptr)
-    own = int(table.clause_ptr[-1])
     moved = rows[spans(table.clause_ptr[:-1][order], counts[order])]
     return replace(
         table,
         clause_row=table.clause_row[order],
         clause_ptr=pointers(counts[order]),
         clause_program=table.clause_program[order],
-        predicate=np.concatenate([moved, rows[own:]]).ravel(),  # those of programs keep their places
+        predicate=np.concatenate([moved, rows[len(moved) :]]).ravel(),  # those of programs keep their places
     )

@@ -34,6 +34,7 @@ from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, i
 
 OnError = Literal["raise", "collect"]
 _SAMPLE = 4096  # observed events that are kept, the newest
+_MET = 1024  # events that are kept though nobody asked to observe them
 
 
 @dataclass
@@ -76,6 +77,7 @@ class Matcher:
         self._snapshot = Snapshot()
         self._tail = _Tail()
         self._observed: list[EventBatch] = []
+        self._met: tuple[EventBatch, ...] = ()  # some that were matched
         self._routes = False  # did any subscription ever have a destination?
 
     # Subscriptions in
@@ -229,7 +231,10 @@ class Matcher:
         return places
 
     def compact(self) -> None:
-        """Rebuild everything as one segment, without removed subscriptions and with what was observed of events."""
+        """Rebuild everything as one segment, without removed subscriptions, and planned by the events so far.
+
+        Those are what ``observe`` was given, or else some that were matched.
+        """
         with self._lock:
             if len(self):
                 self._snapshot = Snapshot((self._build(self._source()),), (None,))
@@ -250,7 +255,7 @@ class Matcher:
         """A matcher like this one of some of the subscriptions."""
         index = "auto" if self._requested is None else self._requested
         part = Matcher(self.schema, index, self.device, self._memory_limit)
-        part._observed = list(self._observed)
+        part._observed, part._met = list(self._observed), self._met
         part._append(source)
         part._routes = self._routes
         return part
@@ -269,7 +274,7 @@ class Matcher:
     def _build(self, source: Source) -> Segment:
         destinations = 0 if source.destinations is None else len(source.destinations.names)
         wishes = Wishes(self._requested, self._memory_limit, destinations)
-        return Segment.build(source, self._attributes, wishes, self._observed)
+        return Segment.build(source, self._attributes, wishes, self._observed or self._met)
 
     def _seal(self) -> Snapshot:
         """Index the tail. Segments that are not much larger than it are merged with it, so that they stay few."""
@@ -297,7 +302,15 @@ class Matcher:
     def match(self, events: Any) -> Matches:
         """The subscriptions that each event satisfies. See ``EventBatch.of`` for what events may be."""
         batch = EventBatch.of(events, self.schema)
-        return self._engine.match(self._seal(), batch)
+        found = self._engine.match(self._seal(), batch)
+        self._meet(batch)
+        return found
+
+    def _meet(self, batch: EventBatch) -> None:
+        """Keep some of the first events that are matched, for "auto" to plan by where none are observed."""
+        room = _MET - sum(map(len, self._met))
+        if room > 0 and len(batch) > 1 and self._requested is None and not batch.on_device:
+            self._met = (*self._met, batch.slice(0, room).copy())
 
     def match_one(self, event: Mapping[str, Any]) -> list[int | str]:
         """The ids of the subscriptions that one event satisfies."""

@@ -1,7 +1,7 @@
 """Which index some clauses get, and why.
 
-Costs are estimates per event on one core, from how likely predicates hold: by observed events, or else by the share of
-codes that they cover. They need not be right, but rank the indexes as measurements do.
+Costs are estimated per event on one core, from how likely predicates hold: by observed events, or else by the share of
+codes that they cover. Where clauses are many, the cheapest by estimate are tried, and the fastest is taken.
 """
 
 from __future__ import annotations
@@ -9,23 +9,28 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpumatch import trials
 from gpumatch.errors import SchemaError, nearest
-from gpumatch.index import KINDS, ATree, Gem, IndexParams, Input, Ladder, PstBloom, PstHash, Scan, Tama, params_from
+from gpumatch.index import KINDS, ATree, Gem, IndexParams, Input, PstBloom, PstHash, Scan, params_from
 from gpumatch.index.costs import Costs
+from gpumatch.kernels.compile import compilations
 from gpumatch.predicates import Array
 
 INDEX_NAMES = ("auto", *KINDS)
 _FEW = 64  # clauses up to which building postings by block does not pay
-_WORTH = 1.25  # a second index must make matching faster by this factor
+_WORTH = 1.25  # by this factor an index must seem faster than one that is better known
 _CALLS = 256  # that are remembered for what matching costs
 _CELLS = (64, 32, 16)  # cells of Gem, fewer where memory is short
+_SHARE = 64  # a part of so little of the clauses costs more than it saves
+_TRIED = 4  # offers that are timed
+_SEVERAL = 1.2  # by this factor parts must be faster than one index for all: their results are merged
 
 
 def requested_index(index: str | IndexParams) -> IndexParams | None:
@@ -83,7 +88,7 @@ class Choice:
 
 
 class Usage:
-    """What the latest calls of an index have cost on the threads that made them, without the coding of events.
+    """What the latest calls of an index have cost the threads that made them, without compiling or coding of events.
 
     Appending to a deque needs no lock, which a fork could leave locked.
     """
@@ -94,9 +99,10 @@ class Usage:
     @contextmanager
     def of(self, events: int) -> Iterator[None]:
         """Count the time that the block takes for so many events."""
-        start = time.perf_counter()
+        start, before = time.thread_time(), compilations()
         yield
-        self._calls.append((events, time.perf_counter() - start))
+        if compilations() == before:
+            self._calls.append((events, time.thread_time() - start))
 
     @property
     def events(self) -> int:
@@ -105,105 +111,164 @@ class Usage:
 
     @property
     def measured(self) -> float | None:
-        """Microseconds per event: the median of the calls, since the first ones also compile or load machine code."""
+        """Microseconds per event: the median of the calls, since the first one also loads machine code."""
         calls = [seconds / events for events, seconds in list(self._calls) if events]
         return 1e6 * statistics.median(calls) if calls else None
+
+
+class _Part(NamedTuple):
+    """An index for some clauses, why, and nanoseconds per event."""
+
+    params: IndexParams
+    clauses: Array
+    reason: str
+    cost: float
+
+
+class _Offer(NamedTuple):
+    """Parts that hold all clauses. ``doubt``: by how much it must be cheaper than others to be taken."""
+
+    parts: tuple[_Part, ...]
+    doubt: float = 1.0
+
+    @property
+    def cost(self) -> float:
+        return sum(part.cost for part in self.parts)
+
+    @property
+    def name(self) -> str:
+        return " + ".join(part.params.kind for part in self.parts)
+
+    def doubted(self, doubt: float) -> _Offer:
+        return self._replace(doubt=self.doubt * doubt)
 
 
 def choose(wishes: Wishes, given: Input, likelihood: Array) -> list[Choice]:
     """Indexes for all clauses of a table."""
     costs = Costs(given, likelihood, wishes.destinations)
     everything = np.arange(given.first, given.last)
-    singles = _singles(costs, everything)
     if wishes.index is not None:
-        estimate = dict(singles)[wishes.index.kind]
-        return [Choice(wishes.index, "as asked", estimate, _without(singles, wishes.index.kind), everything)]
-    expressions = everything[given.table.clause_program[everything] >= 0]
-    if len(expressions) <= _FEW or not _fits(costs, ATree(), expressions, wishes.memory_limit):
-        return _conjunctions(costs, singles, everything, wishes.memory_limit)
-    estimate = round(costs.of(ATree(), expressions) / 1000, 1)
-    reason = f"auto: {len(expressions)} expressions that are no conjunctions"
-    if len(expressions) == len(everything):
-        return [Choice(ATree(), reason, estimate, _without(singles, "atree"), everything)]
-    left = None if wishes.memory_limit is None else wishes.memory_limit - costs.bytes_of(ATree(), expressions)
-    rest = np.setdiff1d(everything, expressions, assume_unique=True)
-    return [*_conjunctions(costs, singles, rest, left), Choice(ATree(), reason, estimate, (), expressions)]
+        offers = [_Offer((_Part(wishes.index, everything, "as asked", costs.of(wishes.index, everything)),))]
+    else:
+        offers = sorted(_offers(costs, everything, wishes.memory_limit), key=_rank)
+        if trials.wanted(len(everything)) and len(offers) > 1:
+            offers = _tried(offers, trials.Trials(given, likelihood, costs.entries))
+    others = _others(costs, everything, offers)
+    *parts, last = (Choice(p.params, p.reason, _us(p.cost), (), p.clauses) for p in offers[0].parts)
+    return [*parts, replace(last, others=others)]
 
 
-def _conjunctions(
-    costs: Costs, singles: list[tuple[str, float]], clauses: Array, memory_limit: int | None
-) -> list[Choice]:
+def _rank(offer: _Offer) -> float:
+    return offer.cost * offer.doubt
+
+
+def _us(cost: float) -> float:
+    return round(cost / 1000, 1)
+
+
+def _others(costs: Costs, everything: Array, offers: Sequence[_Offer]) -> tuple[tuple[str, float], ...]:
+    """What else there was, tried or estimated, and each kind of index for the whole segment; the cheapest first."""
+    found = {offer.name: _us(offer.cost) for offer in offers[1:]}
+    for kind in KINDS.values():
+        if kind.params.kind not in (*found, offers[0].name):
+            found[kind.params.kind] = _us(costs.of(kind.params(), everything))
+    return tuple(sorted(found.items(), key=lambda pair: pair[1]))
+
+
+def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> list[_Offer]:
+    """The offers, the best first, with times in the place of the most promising ones' estimates.
+
+    The others' estimates, and those of indexes that are not compiled, are corrected by what the first were off.
+    """
+    found, rest, off = [], [*offers[_TRIED:]], []
+    best = np.inf
+    for offer in offers[:_TRIED]:
+        if not all(timing.possible(part.params) for part in offer.parts):
+            rest.append(offer)
+            continue
+        times = [timing.time(part.params, part.clauses, best) for part in offer.parts]
+        timed = zip(offer.parts, times, strict=True)
+        parts = tuple(part._replace(reason=f"{part.reason}; tried", cost=cost) for part, cost in timed)
+        found.append(_Offer(parts, _SEVERAL if len(parts) > 1 else 1.0))
+        off.append(sum(times) / offer.cost)
+        best = min(best, sum(times))
+    if found:
+        factor = statistics.median(off)
+        for offer in rest:
+            parts = tuple(part._replace(cost=factor * part.cost) for part in offer.parts)
+            found.append(_Offer(parts, _WORTH * offer.doubt))
+    return sorted(found or rest, key=_rank)
+
+
+def _offers(costs: Costs, everything: Array, memory_limit: int | None) -> list[_Offer]:
+    """Indexes that hold everything: one for all, or A-Tree for what is no conjunction and others for the rest."""
+    programs = costs.programs(everything)
+    expressions, rest = everything[programs], everything[~programs]
+    whole = _conjunctions(costs, everything, memory_limit)
+    if len(everything) <= _FEW:
+        return whole
+    many = len(expressions) > _FEW
+    offers = [offer.doubted(_WORTH) if many else offer for offer in whole]
+    why = f"{len(expressions)} expressions that are no conjunctions" if many else "equal parts are evaluated once"
+    reason = f"auto: {why}"
+    if _fits(costs, ATree(), everything, memory_limit):
+        tree = _Part(ATree(), everything, reason, costs.of(ATree(), everything))
+        offers.append(_Offer((tree,), _WORTH if len(rest) else 1.0))
+    if many and len(rest) and _fits(costs, ATree(), expressions, memory_limit):
+        tree = _Part(ATree(), expressions, reason, costs.of(ATree(), expressions))
+        left = None if memory_limit is None else memory_limit - costs.bytes_of(ATree(), expressions)
+        offers += [offer._replace(parts=(*offer.parts, tree)) for offer in _conjunctions(costs, rest, left)]
+    return offers
+
+
+def _conjunctions(costs: Costs, clauses: Array, memory_limit: int | None) -> list[_Offer]:
     """Indexes for clauses that are found by their predicates; a program that one may have is tested at the end."""
-    split = _split(costs, singles, clauses, memory_limit)
-    if split is not None:
-        return split
-    params, reason = _postings(costs, clauses, memory_limit)
-    estimate = round(costs.of(params, clauses) / 1000, 1)
-    return [Choice(params, f"auto: {reason}", estimate, _without(singles, params.kind), clauses)]
+    if len(clauses) <= _FEW:
+        return _found(costs, clauses)
+    offers = [it for it in _found(costs, clauses) if _fits(costs, it.parts[0].params, clauses, memory_limit)]
+    gem = next((Gem(cells) for cells in _CELLS if _fits(costs, Gem(cells), clauses, memory_limit)), None)
+    if gem is not None:
+        offers.append(_one(costs, gem, clauses, _wide(costs, clauses), _WORTH))
+    offers += _split(costs, clauses, memory_limit)
+    return offers or [_one(costs, Scan(), clauses, f"no other index of {len(clauses)} clauses fits the memory limit")]
 
 
-def _postings(costs: Costs, clauses: Array, memory_limit: int | None) -> tuple[IndexParams, str]:
-    """The best of the indexes that find clauses by selective predicates, and why."""
-    count = len(clauses)
-    if count <= _FEW:
-        return Scan(), f"{count} clauses are tested faster than looked up"
-    pays = costs.of(PstHash(), clauses) * _WORTH <= costs.of(PstBloom(), clauses)
-    if pays and _fits(costs, PstHash(), clauses, memory_limit):
-        return PstHash(), f"{count} clauses, so many that finding them by two predicates pays"
-    if _fits(costs, PstBloom(), clauses, memory_limit):
-        return PstBloom(), f"{count} clauses, found by their most selective predicate"
-    return Scan(), f"no other index of {count} clauses fits the memory limit"
+def _one(costs: Costs, params: IndexParams, clauses: Array, reason: str, doubt: float = 1.0) -> _Offer:
+    return _Offer((_Part(params, clauses, f"auto: {reason}", costs.of(params, clauses)),), doubt)
 
 
-def _pair(
-    costs: Costs, gem: Gem, dense: Array, rest: Array, memory_limit: int | None
-) -> tuple[Gem, IndexParams, str] | None:
-    """Bitsets for some clauses and the best of postings for the others, with the reason; None if they do not fit."""
-    left = None if memory_limit is None else memory_limit - costs.bytes_of(gem, dense)
-    params, why = _postings(costs, rest, left)
-    return (gem, params, why) if _fits(costs, params, rest, left) else None
+def _wide(costs: Costs, clauses: Array) -> str:
+    return f"{len(clauses)} clauses have wide predicates on {costs.dimensions(clauses)} common dimensions"
+
+
+def _found(costs: Costs, clauses: Array) -> list[_Offer]:
+    """Indexes that find clauses by selective predicates, or test a few."""
+    if len(clauses) <= _FEW:
+        return [_one(costs, Scan(), clauses, f"{len(clauses)} clauses are tested faster than looked up")]
+    one = f"{len(clauses)} clauses, found by their most selective predicate"
+    two = f"{len(clauses)} clauses, so many that finding them by two predicates pays"
+    return [_one(costs, PstBloom(), clauses, one), _one(costs, PstHash(), clauses, two, _WORTH)]
+
+
+def _split(costs: Costs, clauses: Array, memory_limit: int | None) -> list[_Offer]:
+    """Bitsets for clauses that one predicate does not find cheaply, postings for the others, if both are many."""
+    dense = costs.dense(clauses)
+    rest = np.setdiff1d(clauses, dense, assume_unique=True)
+    if len(dense) <= _FEW or len(rest) * _SHARE <= len(clauses):
+        return []
+    for cells in _CELLS:
+        gem = Gem(cells)
+        left = None if memory_limit is None else memory_limit - costs.bytes_of(gem, dense)
+        fitting = [it for it in _found(costs, rest) if _fits(costs, it.parts[0].params, rest, left)]
+        if fitting:
+            others = min(fitting, key=_rank)
+            bitsets = _one(costs, gem, dense, _wide(costs, dense))
+            return [_Offer((*bitsets.parts, *others.parts), _WORTH)]
+    return []
 
 
 def _fits(costs: Costs, params: IndexParams, clauses: Array, memory_limit: int | None) -> bool:
     return memory_limit is None or costs.bytes_of(params, clauses) <= memory_limit
-
-
-def _singles(costs: Costs, clauses: Array) -> list[tuple[str, float]]:
-    """Every index for all clauses, the cheapest first, in microseconds."""
-    kinds: tuple[IndexParams, ...] = (Scan(), PstBloom(), Gem(), Tama(), PstHash(), Ladder(), ATree())
-    found = [(params.kind, round(costs.of(params, clauses) / 1000, 1)) for params in kinds]
-    return sorted(found, key=lambda pair: pair[1])
-
-
-def _without(singles: list[tuple[str, float]], kind: str) -> tuple[tuple[str, float], ...]:
-    return tuple(pair for pair in singles if pair[0] != kind)
-
-
-def _split(
-    costs: Costs, singles: list[tuple[str, float]], everything: Array, memory_limit: int | None
-) -> list[Choice] | None:
-    """Bitsets for clauses that one predicate does not find cheaply, postings for the others; None if that loses."""
-    dense = costs.dense(everything)
-    if len(dense) <= _FEW:
-        return None
-    rest = np.setdiff1d(everything, dense, assume_unique=True)
-    if len(rest) * 64 <= len(everything):  # so few that their own index costs more than it saves
-        dense, rest = everything, rest[:0]
-    fitting = (_pair(costs, Gem(cells), dense, rest, memory_limit) for cells in _CELLS)
-    found = next((pair for pair in fitting if pair is not None), None)
-    if found is None:
-        return None
-    gem, params, why = found
-    cost = [costs.of(gem, dense), costs.of(params, rest) if len(rest) else 0.0]
-    if sum(cost) * _WORTH > costs.of(PstBloom(), everything):
-        return None
-    reason = f"auto: {len(dense)} clauses have wide predicates on {costs.dimensions(dense)} common dimensions"
-    if not len(rest):
-        return [Choice(gem, reason, round(cost[0] / 1000, 1), _without(singles, "gem"), dense)]
-    return [
-        Choice(gem, reason, round(cost[0] / 1000, 1), (), dense),
-        Choice(params, f"auto: of the others {why}", round(cost[1] / 1000, 1), tuple(singles), rest),
-    ]
 
 
 @dataclass(frozen=True, slots=True)

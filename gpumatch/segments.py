@@ -22,10 +22,8 @@ from gpumatch.coded import (
     encode_block,
     encode_single,
     likelihoods,
-    reorder,
-    sort_predicates,
 )
-from gpumatch.codes import BOOK_TYPES, Codebook, bytes_of, freeze
+from gpumatch.codes import BOOK_TYPES, Codebook, bytes_of
 from gpumatch.destinations import Destinations, join_destinations
 from gpumatch.errors import StorageError
 from gpumatch.events import EventBatch
@@ -83,14 +81,12 @@ class Segment:
         """``sample``: events that tell how often predicates hold; without any, widths do."""
         book, table = encode_block(source.block, attributes)
         likelihood = likelihoods(attributes, book, table, sample)
-        choices = choose(wishes, Input(attributes, book, table, 0, len(table.clause_row), sample), likelihood)
-        table, bounds = _arrange(choices, attributes, book, table, likelihood)
-        freeze(table)
+        given = Input(attributes, book, table, 0, len(table.clause_row), sample)
+        choices = choose(wishes, given, likelihood)
+        table, bounds = indexes.arrange([(choice.params, choice.clauses) for choice in choices], given, likelihood)
         parts = []
         for choice, first, last in zip(choices, bounds[:-1], bounds[1:], strict=True):
             built = indexes.build(choice.params, Input(attributes, book, table, first, last, sample))
-            for array in built.arrays.values():
-                array.flags.writeable = False
             parts.append(Part(built, choice))
         return cls(source.ids, source.texts, attributes, book, table, tuple(parts), source.destinations)
 
@@ -204,32 +200,6 @@ class Segment:
             with part.usage.of(count):
                 found.append(indexes.match(part.index, self.attributes, table, events, once))
         return indexes.merge(found)
-
-
-def _arrange(
-    choices: Sequence[Choice], attributes: Attributes, book: Codebook, table: Table, likelihood: Array
-) -> tuple[Table, list[int]]:
-    """The table with predicates and clauses in the order that each choice's index asks for, and where each starts."""
-    keys = likelihood.copy()
-    clause = np.repeat(np.arange(len(table.clause_row)), np.diff(table.clause_ptr))
-    whole = Input(attributes, book, table, 0, len(table.clause_row))
-    for choice in choices:
-        mine = np.zeros(len(table.clause_row), np.bool_)
-        mine[choice.clauses] = True
-        own = np.flatnonzero(mine[clause])
-        keys[own] = KINDS[choice.params.kind].rank(choice.params, table, likelihood)[own]
-    sort_predicates(table, keys)
-    if any(KINDS[choice.params.kind].rerank for choice in choices):
-        for choice in choices:
-            if rerank := KINDS[choice.params.kind].rerank:
-                keys = rerank(choice.params, whole, choice.clauses, keys)
-        sort_predicates(table, keys)
-    orders = []
-    for choice in choices:
-        place = KINDS[choice.params.kind].place(choice.params, whole, choice.clauses)
-        orders.append(choice.clauses[np.argsort(place, kind="stable")])
-    bounds = np.cumsum([0, *map(len, orders)]).tolist()
-    return reorder(table, np.concatenate(orders)), bounds
 
 
 def segment_from(

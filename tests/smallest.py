@@ -33,8 +33,8 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/index/psthash.py": {"_CELLS": 1, "_FILTER_CELLS": 1, "_PAYS": 0, "_POSTINGS": 1},
     "gpumatch/index/tama.py": {"_ALL_CHECKED": 0, "_AT_ONCE": 1, "_ENOUGH": 0, "_PLENTY": 1},
     "gpumatch/longform.py": {"_AT_ONCE": 3},
-    "gpumatch/matcher.py": {"_SAMPLE": 1},
-    "gpumatch/planner.py": {"_CALLS": 1, "_FEW": 0},
+    "gpumatch/matcher.py": {"_MET": 1, "_SAMPLE": 1},
+    "gpumatch/planner.py": {"_CALLS": 1, "_FEW": 0, "_SHARE": 1, "_TRIED": 1},
     "gpumatch/programs.py": {"_LARGE": 0, "_SLICE": 1, "_TABLE": 0},
     "gpumatch/results.py": {"_CHUNK": 1, "_FEW": 0},
     "gpumatch/routing/overlays/multicast.py": {"CELLS": 1},
@@ -69,6 +69,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/device/matching.py": {"_EVENTS": "sim/test_edges.py", "_FEW": "sim/test_edges.py"},
     "gpumatch/jsonlines.py": {"_BLOCK_BYTES": "test_tables.py"},
     "gpumatch/tables.py": {"_BLOCK_BYTES": "test_tables.py"},
+    "gpumatch/trials.py": dict.fromkeys(("_EVENTS", "_FEW_EVENTS", "_LEAST", "_SAMPLE"), "test_trials.py"),
     "spark_plugin/worker.py": dict.fromkeys(("SLICE_ROWS", "SLICE_BYTES"), "spark/test_worker.py"),
 }
 # Numbers that switch no path between the same answers: limits, layouts, marks, figures of cost, what a device has.
@@ -87,6 +88,7 @@ FIXED: dict[str, str] = {
     "gpumatch/expr/shapes.py": "_CACHED_LENGTH",
     "gpumatch/expr/times.py": "SECOND _CYCLE",
     "gpumatch/expr/tree.py": "MAX_DEPTH",
+    "gpumatch/trials.py": "_DRAWS _REPEATS",
     "gpumatch/index/costs.py": "_BLOCKS _ENTRIES _EXPRESSION _ITEM _POSTING",
     "gpumatch/index/gem.py": "_SHARE",
     "gpumatch/index/psthash.py": "_BEHIND _PER_CELL",

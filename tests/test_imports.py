@@ -26,7 +26,7 @@ LAYERS = (
     {"matcher", "explain"},
     {"placement"},
     {"snapshot", "segments", "destinations"},
-    {"planner", "device", "storage"},
+    {"planner", "trials", "device", "storage"},
     {"index"},
     {"coded", "blocks", "decode"},
     {"events"},
@@ -40,7 +40,7 @@ LAYERS = (
 )
 # Parts outside the chain: what they may import, and who may import them.
 ASIDE = {
-    "kernels": (set(), {"index", "device", "coded", "codes", "compiled", "roofline", "routing"}),
+    "kernels": (set(), {"index", "device", "coded", "codes", "compiled", "roofline", "routing", "planner", "trials"}),
     "threads": ({"errors", "kernels"}, set().union(*LAYERS)),
 }
 KERNEL_LIBRARIES = {"llvmlite", "numba", "numpy"}  # llvmlite is how numba is extended

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumatch.coded import CodedEvents, Table
+import numpy as np
+
+from gpumatch.coded import CodedEvents, Table, reorder, sort_predicates
+from gpumatch.codes import freeze
 from gpumatch.errors import StorageError
 from gpumatch.index import atree, gem, ladder, postings, psthash, tama
 from gpumatch.index.atree import ATree
@@ -31,6 +34,7 @@ __all__ = [
     "PstHash",
     "Scan",
     "Tama",
+    "arrange",
     "build",
     "match",
     "merge",
@@ -43,9 +47,39 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input, likelihood: Array) -> tuple[Table, list[int]]:
+    """The table with predicates and clauses in the order that the index of each part asks for, and where each starts.
+
+    Sorts the predicates of the given table, too.
+    """
+    table, keys = given.table, likelihood.copy()
+    clause = np.repeat(np.arange(len(table.clause_row)), np.diff(table.clause_ptr))
+    for params, clauses in parts:
+        mine = np.zeros(len(table.clause_row), np.bool_)
+        mine[clauses] = True
+        own = np.flatnonzero(mine[clause])
+        keys[own] = KINDS[params.kind].rank(params, table, likelihood)[own]
+    sort_predicates(table, keys)
+    for params, clauses in parts:
+        if rerank := KINDS[params.kind].rerank:
+            keys = rerank(params, given, clauses, keys)
+    sort_predicates(table, keys)
+    orders = []
+    for params, clauses in parts:
+        place = KINDS[params.kind].place(params, given, clauses)
+        orders.append(clauses[np.argsort(place, kind="stable")])
+    bounds = np.cumsum([0, *map(len, orders)]).tolist()
+    table = reorder(table, np.concatenate(orders))
+    freeze(table)
+    return table, bounds
+
+
 def build(params: IndexParams, given: Input) -> FlatIndex:
     """The index of some clauses of a table, which are in the order that the kind asks for."""
-    return FlatIndex(params, given.first, given.last, KINDS[params.kind].build(params, given))
+    arrays = KINDS[params.kind].build(params, given)
+    for array in arrays.values():
+        array.flags.writeable = False
+    return FlatIndex(params, given.first, given.last, arrays)
 
 
 def match(

@@ -282,4 +282,5 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
     }
 
 
-ATREE = Kind(ATree, ARRAYS, build, match, place, by_likelihood, _facts, events=lambda index: EVENTS)
+_DRIVERS = (kernels.match_atree,)
+ATREE = Kind(ATree, ARRAYS, build, match, place, by_likelihood, _facts, _DRIVERS, events=lambda index: EVENTS)

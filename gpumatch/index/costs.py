@@ -28,7 +28,7 @@ _UNIT, _WAKE, _EMIT = 180.0, 3.0, 12.0  # a tile's expression that is evaluated,
 _PAIR, _LOOKUP = 75.0, 60.0  # two attributes of an event that are looked up together, and one
 _CALL = 500.0  # a batch's part for one event, whatever the index holds
 _STOPS = 0.2  # share of verification that is left where an event stops at the first match for a destination
-_EXPRESSION, _ITEM = 16, 6  # bytes of an expression in a graph, and of each of its predicates and operators
+_EXPRESSION, _ITEM = 24, 44  # bytes of an expression in a graph, and of each predicate and operator if none are shared
 _POSTING, _BLOCKS = 12, 3  # bytes of a posting, and how many blocks a range is cut into
 _SAMPLE = 1 << 15  # clauses by which the others are judged
 _ENTRIES = 30  # values of an event, where none was observed and there are more attributes
@@ -73,19 +73,24 @@ class Costs:
         self._verify = _VERIFY * (_STOPS if destinations else 1.0)
         attribute = given.table.columns()[0]
         used = np.bincount(attribute, minlength=len(given.attributes))
-        self._entries = _values_of_an_event(given, used)
-        present = np.ones(len(used)) if given.sample else _presence(used, self._entries)
+        self.entries = _values_of_an_event(given, used)
+        present = np.ones(len(used)) if given.sample else _presence(used, self.entries)
         self._there = present
         self._likelihood = likelihood * present[attribute]
         self._present = float(present[attribute].mean()) if len(attribute) else 1.0
         self._chance = np.empty((4, len(given.table.clause_row)))
         kernels.chances(given.table.clause_ptr, self._likelihood, self._chance)
 
+    def programs(self, clauses: Array) -> Array:
+        """Which of the clauses have a program: they are no conjunctions."""
+        marks: Array = self._given.table.clause_program[clauses] >= 0
+        return marks
+
     def of(self, params: IndexParams, clauses: Array) -> float:
         """Nanoseconds per event."""
-        some, base = _sample(clauses), _CALL + self._entries * _LOOKUP
+        some, base = _sample(clauses), _CALL + self.entries * _LOOKUP
         if isinstance(params, PstHash) and params.access == 2:
-            base += self._entries * (self._entries - 1) / 2 * _PAIR
+            base += self.entries * (self.entries - 1) / 2 * _PAIR
         return base + self._each(params, some) * len(clauses) / max(len(some), 1)
 
     def _each(self, params: IndexParams, clauses: Array) -> float:
@@ -94,7 +99,7 @@ class Costs:
             return float(self._bitsets(Dims(self._given, clauses), clauses).sum())
         if isinstance(params, ATree):
             return float(self._expressions(clauses).sum())
-        return self._conjunctions(params, clauses) + float(self._programs(clauses).sum())
+        return self._conjunctions(params, clauses) + float(self._evaluated(clauses).sum())
 
     def _conjunctions(self, params: IndexParams, clauses: Array) -> float:
         """Nanoseconds for what these clauses are without their programs."""
@@ -108,7 +113,7 @@ class Costs:
         scanned = isinstance(params, Scan) * (self._present * _FILTER + one * _HEAD)
         return float((scanned + self._postings(clauses)).sum())
 
-    def _programs(self, clauses: Array) -> Array:
+    def _evaluated(self, clauses: Array) -> Array:
         """Nanoseconds of each clause for its program, which is tested where its rarest predicates hold."""
         table = self._given.table
         lengths = np.concatenate([np.diff(table.program_ptr), np.zeros(1, np.int64)])  # of the last for those with none

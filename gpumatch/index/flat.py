@@ -82,6 +82,8 @@ class Kind(NamedTuple):
     rank: Callable[[Any, Table, Array], Array]
     # Facts of a built index for stats(), besides its name
     facts: Callable[[FlatIndex], dict[str, Any]]
+    # Compiled functions that match may call
+    drivers: tuple[Callable[..., Any], ...]
     # The same once more, of clauses whose predicates are sorted by rank, given their numbers and the sorted keys
     rerank: Callable[[Any, Input, Array, Array], Array] | None = None
     # How many events a call of match takes best

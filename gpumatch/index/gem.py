@@ -216,4 +216,5 @@ def _events(index: FlatIndex) -> int:
     return min(max(int(_ROWS / max(float(index.arrays["expected"][0]), 1.0)), _LEAST_EVENTS), _MOST_EVENTS)
 
 
-GEM = Kind(Gem, ARRAYS, _build, _match, _place, by_likelihood, _facts, events=_events)
+_DRIVERS = (kernels.match_sparse, kernels.match_dense)
+GEM = Kind(Gem, ARRAYS, _build, _match, _place, by_likelihood, _facts, _DRIVERS, events=_events)

@@ -125,4 +125,4 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
     return {"postings": len(index.arrays["waiting"]), "tests": index.counters.get("tests", 0)}
 
 
-LADDER = Kind(Ladder, ARRAYS, build, match, by_access, rank, _facts)
+LADDER = Kind(Ladder, ARRAYS, build, match, by_access, rank, _facts, (kernels.match_ladder,))

@@ -153,5 +153,6 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
     return {"postings": len(index.arrays["heads"]), "groups": len(index.arrays["group_ptr"]) - 1}
 
 
-SCAN = Kind(Scan, ARRAYS, build, match, place, by_likelihood, _facts)
-PSTBLOOM = Kind(PstBloom, ARRAYS, build, match, place, by_likelihood, _facts, rerank)
+DRIVERS = (kernels.match_postings,)
+SCAN = Kind(Scan, ARRAYS, build, match, place, by_likelihood, _facts, DRIVERS)
+PSTBLOOM = Kind(PstBloom, ARRAYS, build, match, place, by_likelihood, _facts, DRIVERS, rerank)

@@ -217,4 +217,5 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
     return {"postings": in_grids + outside, "in grids": in_grids, "grids": len(arrays["grid_facts"])}
 
 
-PSTHASH = Kind(PstHash, ARRAYS, build, match, place, by_likelihood, _facts)
+_DRIVERS = (*postings.DRIVERS, kernels.match_pairs, merge_rows)
+PSTHASH = Kind(PstHash, ARRAYS, build, match, place, by_likelihood, _facts, _DRIVERS)

@@ -313,4 +313,4 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
     return facts
 
 
-TAMA = Kind(Tama, ARRAYS, build, match, by_access, by_likelihood, _facts, note=_note)
+TAMA = Kind(Tama, ARRAYS, build, match, by_access, by_likelihood, _facts, (kernels.match_tables,), note=_note)

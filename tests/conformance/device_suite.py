@@ -146,8 +146,9 @@ def test_a_plan_tells_the_device() -> None:
 
 def test_parts_with_an_index_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four of seven clauses in bitsets, and expressions in a graph: some subscriptions have clauses in two parts."""
-    for name, value in (("_WORTH", 0.0), ("_FEW", 0), ("Costs.dense", lambda self, clauses: clauses[clauses % 7 > 2])):
-        monkeypatch.setattr(f"gpumatch.planner.{name}", value)
+    monkeypatch.setattr("gpumatch.planner._FEW", 0)
+    monkeypatch.setattr("gpumatch.planner._rank", lambda offer: -len(offer.parts))
+    monkeypatch.setattr("gpumatch.planner.Costs.dense", lambda self, clauses: clauses[clauses % 7 > 2])
     right = filled(copies=6)
     mine = there(right)
     assert [part.index.kind for part in mine.plan().segments][::2] == ["gem", "atree"]

@@ -1,0 +1,152 @@
+"""What indexes really cost: some of them are built of a sample of the clauses, and timed on a sample of events.
+
+The events are observed ones, or else drawn from the clauses' own constants.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import cached_property
+
+import numpy as np
+
+from gpumatch import index as indexes
+from gpumatch.coded import CodedEvents, EventEncoder, Table, reorder
+from gpumatch.codes import pointers, spans
+from gpumatch.index import KINDS, FlatIndex, IndexParams, Input
+from gpumatch.kernels.compile import compiled
+from gpumatch.predicates import NULL, RANGE, Array
+
+_LEAST = 4096  # clauses for which a trial pays
+_SAMPLE = 1 << 14  # clauses that an index is tried on; more are judged by how it grows from a quarter of them
+_EVENTS = 512  # a tile of A-Tree
+_FEW_EVENTS = 64  # by which one that is far too slow is told
+_HOPELESS = 4.0  # times the best: not worth a better measurement
+_REPEATS = 3
+_DRAWS = 64  # clauses, at most, that give an event its values
+
+
+def wanted(clauses: int) -> bool:
+    """There are none for a few clauses, or where the environment has ``GPUMATCH_TRIALS=0``: so plans are repeatable."""
+    return clauses >= _LEAST and os.environ.get("GPUMATCH_TRIALS", "1") != "0"
+
+
+class Trials:
+    """Times indexes of the clauses of one table, in nanoseconds per event."""
+
+    def __init__(self, given: Input, likelihood: Array, entries: float) -> None:
+        """``entries``: how many values an event has, should it have to be drawn."""
+        self._given, self._likelihood, self._entries = given, likelihood, entries
+
+    @staticmethod
+    def possible(params: IndexParams) -> bool:
+        """Only what is compiled is tried: nobody shall wait for a compiler to learn that an index is slow."""
+        return compiled(*KINDS[params.kind].drivers)
+
+    def time(self, params: IndexParams, clauses: Array, best: float) -> float:
+        """What all of these clauses cost: measured on a sample, and grown. ``best`` is what it competes with."""
+        if len(clauses) <= _SAMPLE:
+            return self._measure(params, clauses, best)
+        many, few = (clauses[:: -(-len(clauses) // size)] for size in (_SAMPLE, _SAMPLE // 4))
+        cost = self._measure(params, many, best)
+        if cost > _HOPELESS * best:
+            return cost * len(clauses) / len(many)
+        each = max(cost - self._measure(params, few, best), 0.0) / (len(many) - len(few))
+        return cost + each * (len(clauses) - len(many))
+
+    def _measure(self, params: IndexParams, clauses: Array, best: float) -> float:
+        table, likelihood = self._part(clauses)
+        given = self._given._replace(table=table, first=0, last=len(clauses))
+        table, _ = indexes.arrange([(params, np.arange(len(clauses)))], given, likelihood)
+        index = indexes.build(params, given._replace(table=table))
+        few = _first(self.events, _FEW_EVENTS)
+        cost = self._match(index, table, few, 1)
+        if cost > _HOPELESS * best:
+            return cost
+        return self._match(index, table, self.events, _REPEATS)
+
+    def _part(self, clauses: Array) -> tuple[Table, Array]:
+        """Some of the clauses, and how likely their predicates hold."""
+        table = self._given.table
+        own = spans(table.clause_ptr[clauses], np.diff(table.clause_ptr)[clauses])
+        return reorder(table, clauses), np.concatenate([self._likelihood[own], self._likelihood[len(own) :]])
+
+    def _match(self, index: FlatIndex, table: Table, events: CodedEvents, repeats: int) -> float:
+        """Nanoseconds per event, after a first call that may have to load machine code."""
+        times = []
+        for _ in range(1 + repeats):
+            start = time.thread_time_ns()
+            indexes.match(index, self._given.attributes, table, events, False)
+            times.append(time.thread_time_ns() - start)
+        return min(times[1:]) / (len(events.ptr) - 1)
+
+    @cached_property
+    def events(self) -> CodedEvents:
+        """The newest observed events, or drawn ones."""
+        given = self._given
+        used = np.ones(len(given.attributes), np.bool_)
+        for batch in reversed(given.sample):
+            if len(batch):
+                encoder = EventEncoder(given.book, given.attributes, used, batch)
+                return encoder.encode(max(0, len(batch) - _EVENTS), len(batch))
+        return _drawn(given, self._entries)
+
+
+def _first(events: CodedEvents, count: int) -> CodedEvents:
+    return CodedEvents(events.ptr[: count + 1], events.attribute, events.code)
+
+
+def _drawn(given: Input, entries: float) -> CodedEvents:
+    """Events that take their values from the clauses, one after another: so what clauses name together, events have.
+
+    A value is one of the ends of a predicate's range, inside or outside; that of an equality is its own.
+    """
+    rng = np.random.default_rng(0)
+    table, attributes = given.table, given.attributes
+    predicates, multi = table.predicate.reshape(-1, 4), attributes.multi
+    last_code = given.book.counts() - 1
+    events: list[dict[int, int]] = []
+    for _ in range(_EVENTS):
+        event: dict[int, int] = {}
+        for clause in rng.integers(0, len(table.clause_row), _DRAWS).tolist():
+            for p in _predicates_of(table, clause):
+                attribute, kind, lo, hi = predicates[p].tolist()
+                if attribute in event or kind == NULL:
+                    continue
+                if kind != RANGE and lo < hi:
+                    lo, hi = _one_of(table, rng.integers(lo, hi))
+                if lo <= hi:
+                    event[attribute] = _end(lo, hi, int(last_code[attribute]), rng)
+                    if multi[attribute]:
+                        event[int(attributes.presence[attribute])] = 0
+            if len(event) >= entries:
+                break
+        events.append(event)
+    ptr = pointers(np.array([len(event) for event in events]))
+    rows = [item for event in events for item in sorted(event.items())]
+    attribute, code = np.array(rows, np.int32).reshape(-1, 2).T
+    return CodedEvents(ptr, attribute.copy(), code.copy())
+
+
+def _predicates_of(table: Table, clause: int) -> list[int]:
+    """The numbers of a clause's predicates, those of its program too."""
+    own = list(range(table.clause_ptr[clause], table.clause_ptr[clause + 1]))
+    program = int(table.clause_program[clause])
+    if program < 0:
+        return own
+    items = table.program_item[table.program_ptr[program] : table.program_ptr[program + 1]]
+    return own + items[items >= 0].tolist()
+
+
+def _one_of(table: Table, number: int) -> tuple[int, int]:
+    """A range of a set."""
+    return int(table.range_lo[number]), int(table.range_hi[number])
+
+
+def _end(lo: int, hi: int, last: int, rng: np.random.Generator) -> int:
+    """A code beside one of the cuts that the range makes."""
+    cuts = [cut for cut in (lo, hi + 1) if 0 < cut <= last]
+    if lo == hi or not cuts:
+        return lo
+    return cuts[int(rng.integers(len(cuts)))] - int(rng.integers(2))

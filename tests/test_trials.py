@@ -1,0 +1,209 @@
+"""Indexes that are tried before one is chosen: which, on what events, and that answers stay the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import gpumatch as gm
+from gpumatch import planner, trials
+from gpumatch.kernels import compile as compiling
+
+SCHEMA = {"sym": "string", "px": "float64", "qty": "int64", "tags": "list<string>", "hot": "bool"}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials of sets as small as these, on two samples of different size."""
+    monkeypatch.setenv("GPUMATCH_TRIALS", "1")
+    for name, value in (("_LEAST", 100), ("_SAMPLE", 64), ("_EVENTS", 32), ("_FEW_EVENTS", 4)):
+        monkeypatch.setattr(trials, name, value)
+
+
+def texts(count: int, seed: int = 0) -> dict[int, str]:
+    """Conjunctions, expressions that are none, lists and nulls."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for at in range(count):
+        low, symbol = int(rng.integers(0, 90)), int(rng.integers(0, 8))
+        forms = (
+            f"sym = 's{symbol}' AND px > {low}.5",
+            f"px BETWEEN {low} AND {low + 20} AND qty >= {low % 7}",
+            f"(sym = 's{symbol}' OR px < {low}) AND (qty = {low % 5} OR hot) AND NOT px = {low}",
+            f"tags = 't{symbol}' AND qty < {low}",
+            f"sym IN ('s{symbol}', 's{symbol + 1}') AND qty IS NOT NULL AND NOT hot",
+            f"px IS NULL AND qty <> {low}",
+        )
+        found[at] = forms[at % len(forms)]
+    return found
+
+
+def events(count: int, seed: int = 1) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    columns = {
+        "sym": [None if x == 9 else f"s{x}" for x in rng.integers(0, 10, count).tolist()],
+        "px": [None if x > 95 else x / 1.0 for x in rng.integers(0, 100, count).tolist()],
+        "qty": rng.integers(0, 10, count).tolist(),
+        "tags": [[f"t{x}" for x in rng.integers(0, 9, rng.integers(0, 4)).tolist()] for _ in range(count)],
+        "hot": (rng.random(count) < 0.5).tolist(),
+    }
+    types = {"tags": pa.list_(pa.string())}
+    return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch, *kinds: str) -> None:
+    """Pretend that only these kinds are compiled."""
+    monkeypatch.setattr(trials.Trials, "possible", staticmethod(lambda params: params.kind in kinds))
+
+
+def filled(count: int = 400, **options: Any) -> gm.Matcher:
+    matcher = gm.Matcher(SCHEMA, **options)
+    matcher.add(texts(count))
+    return matcher
+
+
+def times(monkeypatch: pytest.MonkeyPatch, costs: dict[str, float]) -> list[str]:
+    """In the place of a clock: what each kind costs per event, and which were asked for."""
+    asked: list[str] = []
+
+    def time(self: Any, params: Any, clauses: Any, best: float) -> float:
+        asked.append(params.kind)
+        return costs[params.kind]
+
+    monkeypatch.setattr(trials.Trials, "time", time)
+    return asked
+
+
+def test_the_fastest_is_taken_and_the_plan_tells_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled(monkeypatch, "scan", "pstbloom", "psthash", "gem", "atree")
+    monkeypatch.setattr(planner, "_TRIED", 20)
+    for fastest in ("pstbloom", "gem", "atree"):
+        costs = dict.fromkeys(("pstbloom", "psthash", "gem", "atree", "scan"), 50000.0) | {fastest: 1000.0}
+        times(monkeypatch, costs)
+        [part] = filled().plan().segments
+        assert (part.index.kind, part.estimate) == (fastest, 1.0)
+        assert part.reason.endswith("; tried")
+        assert min(cost for _, cost in part.others) > 1.0
+
+
+def test_only_what_is_compiled_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_TRIED", 20)
+    compiled(monkeypatch, "pstbloom")
+    asked = times(monkeypatch, {"pstbloom": 1.0})
+    filled().plan()
+    assert set(asked) == {"pstbloom"}
+    compiled(monkeypatch)
+    asked.clear()
+    assert filled().plan() == filled().plan()
+    assert asked == []
+
+
+def shown(matcher: gm.Matcher) -> dict[str, float]:
+    """What a plan of one part says of all indexes."""
+    [part] = matcher.plan().segments
+    return {**dict(part.others), part.index.kind: part.estimate}
+
+
+def test_estimates_of_others_are_corrected_by_what_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That an index is ten times as slow as its estimate is no reason to take one that was not tried."""
+    compiled(monkeypatch, "atree")
+    monkeypatch.setenv("GPUMATCH_TRIALS", "0")
+    before = shown(filled())
+    monkeypatch.setenv("GPUMATCH_TRIALS", "1")
+    times(monkeypatch, {"atree": 10_000 * before["atree"]})
+    after = shown(filled())
+    assert after["atree"] == pytest.approx(10 * before["atree"])
+    assert after["pstbloom"] == pytest.approx(10 * before["pstbloom"], rel=0.2)
+
+
+def test_few_clauses_and_a_variable_leave_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled(monkeypatch, "pstbloom", "gem", "atree", "psthash", "scan")
+    asked = times(monkeypatch, dict.fromkeys(("pstbloom", "psthash", "gem", "atree", "scan"), 1.0))
+    filled(40).plan()
+    filled(index="gem").plan()
+    monkeypatch.setenv("GPUMATCH_TRIALS", "0")
+    filled().plan()
+    assert asked == []
+
+
+def answers(matcher: gm.Matcher) -> list[list[int | str]]:
+    found = matcher.match(events(200))
+    return [found.ids(at) for at in range(200)]
+
+
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("sample", [64, 10_000])
+def test_real_trials_give_the_same_answers(monkeypatch: pytest.MonkeyPatch, observed: bool, sample: int) -> None:
+    monkeypatch.setattr(trials, "_SAMPLE", sample)
+    compiled(monkeypatch, "pstbloom", "gem", "atree", "psthash", "scan")
+    matcher = gm.Matcher(SCHEMA)
+    if observed:
+        matcher.observe(events(300, seed=2))
+    matcher.add(texts(600))
+    [*_, part] = matcher.plan().segments
+    assert part.reason.endswith("; tried")
+    assert all(cost > 0 for _, cost in part.others)
+    assert answers(matcher) == answers(filled(600, index="scan"))
+    assert matcher.match(events(200)).counts.sum() > 0
+
+
+def test_events_are_drawn_from_the_clauses() -> None:
+    """They have the values that clauses name, together, and lists are there where one of their values is."""
+    drawn: list[Any] = []
+
+    class Recording(trials.Trials):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            drawn.append((args[0], self.events))
+
+    matcher = filled()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner.trials, "Trials", Recording)
+        matcher.compact()
+    [(given, found)] = drawn
+    assert len(found.ptr) == 33
+    counts = given.book.counts()
+    assert (found.code >= 0).all()
+    assert (found.code < counts[found.attribute]).all()
+    for first, last in zip(found.ptr[:-1], found.ptr[1:], strict=True):
+        mine = found.attribute[first:last].tolist()
+        assert mine == sorted(set(mine))
+        assert (3 in mine) <= (int(given.attributes.presence[3]) in mine)
+    assert {0, 1, 2, 3, 4} <= set(found.attribute.tolist())
+
+
+def test_matched_events_are_what_compact_plans_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples: list[int] = []
+    build = gm.matcher.Segment.build
+
+    def recording(source: Any, attributes: Any, wishes: Any, sample: Any) -> Any:
+        samples.append(sum(map(len, sample)))
+        return build(source, attributes, wishes, sample)
+
+    monkeypatch.setattr(gm.matcher.Segment, "build", recording)
+    monkeypatch.setattr(gm.matcher, "_MET", 50)
+    matcher = filled()
+    matcher.match(events(30))
+    matcher.match(events(30))
+    matcher.match_one({"px": 3.0})
+    matcher.compact()
+    matcher.observe(events(7))
+    matcher.compact()
+    assert samples == [0, 50, 7]
+    asked = filled(index="pstbloom")
+    asked.match(events(30))
+    asked.compact()
+    assert samples[3:] == [0, 0]
+
+
+def test_measurements_leave_compiling_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = planner.Usage()
+    with usage.of(10):
+        pass
+    assert usage.events == 10
+    with usage.of(1000):
+        monkeypatch.setattr(compiling, "_finished", compiling.compilations() + 1)
+    assert usage.events == 10
