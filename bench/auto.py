@@ -1,0 +1,168 @@
+"""What auto chooses, beside every index that it could have: ``python bench/auto.py --help``.
+
+On one thread, CPU time per event from the caller's events to the ids; and what the plan estimated and measured, which
+is the time in indexes alone. All indexes must find as many matches. Each workload runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import abe
+import abe_ads
+import alerts
+import numpy as np
+import pyarrow as pa
+from jobs import parser, terminal, write
+from rich.table import Table
+
+import gpumatch as gm
+from gpumatch import stocks, workloads
+from gpumatch.workloads import Workload
+
+INDEXES = ("auto", "auto, observed", "pstbloom", "psthash", "gem", "atree", "scan")
+BARS = 500_000  # of the demo
+
+
+def stock_alerts(n: int) -> alerts.TextWorkload:
+    """The demo's."""
+    rng = np.random.default_rng(7)
+    bars = stocks.draw_bars(BARS, rng)
+    texts = stocks.draw_alerts(n, bars, rng)["expr"].to_pylist()
+    table = stocks.to_events(bars, BARS).drop(["event"])
+    events = lambda count, seed: table.slice(seed * BARS // 2, count)  # noqa: E731
+    return alerts.TextWorkload("stocks", dict(stocks.SCHEMA), np.arange(n), texts, events)
+
+
+WORKLOADS: dict[str, tuple[int, Callable[[int], Any]]] = {
+    "w1": (100_000, workloads.gem),
+    "w2": (200_000, workloads.dense),
+    "w3": (200_000, workloads.sparse),
+    "w4": (100_000, workloads.tama),
+    "w5": (100_000, workloads.box),
+    "w6": (200_000, workloads.mixed),
+    "ads": (300_000, workloads.ads),
+    "abe-gen": (100_000, abe.abe),
+    "boolean ads": (140_000, abe_ads.ads),
+    "stocks": (200_000, stock_alerts),
+    "typical alerts": (50_000, alerts.typical),
+    "mixed alerts": (20_000, alerts.mixed),
+    "both alerts": (40_000, alerts.both),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One index on one workload; microseconds per event."""
+
+    workload: str
+    index: str
+    chosen: str
+    us: float
+    estimated: float
+    measured: float
+    build_s: float
+    matches: float
+
+
+def batches(workload: Workload, count: int, seed: int = 0) -> list[Any]:
+    """Events as the caller has them, a thousand at a time."""
+    given: Any = workload.events(count, seed)
+    cuts = [(first, min(first + 1000, count)) for first in range(0, count, 1000)]
+    if isinstance(given, pa.Table):
+        return [given.slice(first, last - first) for first, last in cuts]
+    if isinstance(given, dict):
+        return [{name: values[first:last] for name, values in given.items()} for first, last in cuts]
+    found = []
+    for first, last in cuts:
+        ends = given.offsets[first : last + 1]
+        entries = slice(ends[0], ends[-1])
+        found.append((ends - ends[0], given.attribute[entries], given.value[entries], given.names))
+    return found
+
+
+def match(matcher: gm.Matcher, batch: Any) -> Any:
+    return matcher.match(gm.EventBatch.from_csr(*batch) if isinstance(batch, tuple) else batch)
+
+
+def measure(name: str, workload: Workload, index: str, options: argparse.Namespace) -> Line:
+    matcher = gm.Matcher(workload.schema, index="auto" if index.startswith("auto") else index)
+    workload.add_to(matcher)
+    if index == "auto, observed":
+        [seen] = batches(workload, 1000, seed=1)
+        matcher.observe(gm.EventBatch.from_csr(*seen) if isinstance(seen, tuple) else seen)
+    start = time.process_time()
+    matcher.compact()
+    build_s = time.process_time() - start
+    given = batches(workload, options.events)
+    matches = sum(len(match(matcher, batch).rows) for batch in given) / options.events
+    best = np.inf
+    for _ in range(options.repeats):
+        start = time.process_time()
+        for batch in given:
+            match(matcher, batch)
+        best = min(best, time.process_time() - start)
+    parts = matcher.plan().segments
+    chosen = " + ".join(part.index.kind for part in parts)
+    costs = (sum(part.estimate for part in parts), sum(part.measured or 0.0 for part in parts))
+    return Line(name, index, chosen, 1e6 * best / options.events, *costs, build_s, matches)
+
+
+def run(name: str, options: argparse.Namespace, sender: Any) -> None:
+    gm.set_num_threads(1)
+    size, generate = WORKLOADS[name]
+    workload = generate(max(100, round(size * options.scale)))
+    measure(name, workload, "auto", options)  # whatever has to be compiled or loaded is there now
+    for index in INDEXES:
+        sender.send(measure(name, workload, index, options))
+
+
+def lines(name: str, options: argparse.Namespace) -> list[Line]:
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=run, args=(name, options, sender))
+    process.start()
+    sender.close()
+    found: list[Line] = [receiver.recv() for _ in INDEXES]
+    process.join()
+    if len({line.matches for line in found}) > 1:
+        raise SystemExit(f"{name}: indexes disagree: {[(line.index, line.matches) for line in found]}")
+    return found
+
+
+def show(found: Sequence[Line]) -> Table:
+    table = Table(title="µs per event on one core; in brackets auto's times the best single index")
+    for head in ("", *INDEXES, "auto chose", "estimated", "measured"):
+        table.add_column(head, justify="left" if head in ("", "auto chose") else "right")
+    for name in dict.fromkeys(line.workload for line in found):
+        mine = {line.index: line for line in found if line.workload == name}
+        best = min(line.us for index, line in mine.items() if not index.startswith("auto"))
+        cells = [f"{mine[i].us:,.1f}" + (f" ({mine[i].us / best:.2f})" if "auto" in i else "") for i in INDEXES]
+        auto = mine["auto, observed"]
+        table.add_row(name, *cells, auto.chosen, f"{auto.estimated:,.1f}", f"{auto.measured:,.1f}")
+    return table
+
+
+def main() -> int:
+    given = parser(__doc__ or "")
+    given.add_argument("--workloads", default=",".join(WORKLOADS), help="names, with commas between them")
+    given.add_argument("--repeats", type=int, default=5, help="passes, of which the best counts")
+    options = given.parse_args()
+    console = terminal()
+    found = []
+    for name in options.workloads.split(","):
+        found += lines(name, options)
+        console.print(show(found[-len(INDEXES) :]))
+    console.print(show(found))
+    console.print(f"written to {write('auto', options, {'results': [asdict(line) for line in found]})}", markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
