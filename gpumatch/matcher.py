@@ -17,7 +17,7 @@ from gpumatch import storage
 from gpumatch.decode import expression_of
 from gpumatch.destinations import Destinations, check_kind
 from gpumatch.device import resolve_device
-from gpumatch.errors import GpumatchError, IdError, SchemaError
+from gpumatch.errors import GpumatchError, IdError, SchemaError, UnknownIdError
 from gpumatch.events import EventBatch
 from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
@@ -131,7 +131,7 @@ class Matcher:
         belonging = Destinations.of(destination, len(ids))
         wrong = bad_ids(ids, self._id_type())
         if wrong and on_error == "raise":
-            raise next(iter(wrong.values()))
+            raise _blamed(ids[min(wrong)], wrong[min(wrong)])
         rejected = [Rejected.of(ids[at], error) for at, error in wrong.items()]
         if wrong:
             good = [at for at in range(len(ids)) if at not in wrong]
@@ -150,9 +150,7 @@ class Matcher:
             check_kind(source.destinations, [part.destinations for part in held])
             errors = {**self._duplicates(names, errors), **errors}
             if errors and on_error == "raise":
-                first = min(errors)
-                errors[first].add_note(f"in the subscription with the id {names[first].as_py()!r}")
-                raise errors[first]
+                raise _blamed(names[min(errors)].as_py(), errors[min(errors)])
             if errors:
                 keep = np.ones(len(names), np.bool_)
                 keep[list(errors)] = False
@@ -168,9 +166,8 @@ class Matcher:
         if held is not None and held != names.type:
             kinds = {True: "strings", False: "integers"}
             mine, others = kinds[names.type != pa.int64()], kinds[held != pa.int64()]
-            error = IdError(
-                f"ids are all strings or all integers: the new ones are {mine}, those added before {others}"
-            )
+            new = f"the new ones, such as {names[0].as_py()!r}, are {mine}"
+            error = IdError(f"ids are all strings or all integers: {new}, those added before {others}")
             return dict.fromkeys(range(len(names)), error)
         errors: dict[int, GpumatchError] = {}
         if self._snapshot.segments or self._tail.length or pc.count_distinct(names).as_py() < len(names):
@@ -224,7 +221,7 @@ class Matcher:
         for name in ids:
             place = None if id_problem(name, name) else snapshot.find(name)
             if place is None:
-                raise IdError(f"there is no subscription with the id {name!r}")
+                raise _blamed(name, UnknownIdError(f"there is no subscription with the id {name!r}"))
             places.append(place)
         return places
 
@@ -451,6 +448,12 @@ def _engine(device: str) -> Engine:
     from gpumatch.placement import Placement  # loads numba's CUDA, which others do not need
 
     return Placement(int(device.removeprefix("cuda:")))
+
+
+def _blamed(id: Any, error: GpumatchError) -> GpumatchError:
+    """The error of a subscription."""
+    error.id = id
+    return error
 
 
 def _check_on_error(on_error: str) -> None:

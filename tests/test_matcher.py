@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import math
 import pickle
@@ -691,7 +692,92 @@ def test_errors_name_the_subscription() -> None:
     matcher = gm.Matcher({"i": "int64"})
     with pytest.raises(gm.SchemaError) as caught:
         matcher.add({"good": "i = 1", "bad": "i = 'x'"})
-    assert caught.value.__notes__ == ["in the subscription with the id 'bad'"]
+    assert str(caught.value).startswith("subscription 'bad': attribute 'i' has type int64")
+    assert (caught.value.id, caught.value.position) == ("bad", None)
+    with pytest.raises(gm.ParseError) as parsing:
+        matcher.add_table({"id": [7, 8], "expr": ["i = 1", "i = = 2"]})
+    assert str(parsing.value).startswith("subscription 8: ")
+    assert str(parsing.value).splitlines()[1:] == ["  i = = 2", "      ^"]
+    assert (parsing.value.id, parsing.value.position) == (8, 4)
+    with pytest.raises(gm.SchemaError, match="subscription 'y': ") as ranged:
+        matcher.add_ranges(["x", "y"], {"i": ([1, 9], [2, 3])})
+    assert ranged.value.id == "y"
+    with pytest.raises(gm.SchemaError, match="subscription 0: OR at position 1 takes 2 operands") as operator:
+        matcher.add_predicates({"id": [0, 0], "attribute": ["i", None], "op": ["=", "or"], "value": [1, 2]})
+    assert operator.value.id == 0
+
+
+def test_errors_without_a_subscription() -> None:
+    with pytest.raises(gm.ParseError) as caught:
+        gm.parse("i = = 2")
+    assert (caught.value.id, caught.value.position) == (None, 4)
+    assert str(caught.value).startswith("expected a constant")
+    with pytest.raises(gm.SchemaError) as events:
+        gm.Matcher({"i": "int64"}).match([{"i": "x"}])
+    assert (events.value.id, events.value.position) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["bad", 0, -5, "", "it's 100%\n{x}"])
+def test_ids_in_errors_are_as_they_were_given(name: Any) -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    with pytest.raises(gm.ParseError) as caught:
+        matcher.add({name: "i ="})
+    assert caught.value.id == name
+    assert str(caught.value).startswith(f"subscription {name!r}: ")
+
+
+def test_errors_of_ids_name_them_once() -> None:
+    matcher = filled({"a": "i = 1"})
+    for name in ("a", 1.5, 5):
+        with pytest.raises(gm.IdError) as caught:
+            matcher.add({name: "i = 1"})
+        assert caught.value.id == name
+        assert str(caught.value).count(repr(name)) == 1
+        assert not str(caught.value).startswith("subscription")
+
+
+def test_an_unknown_id_is_a_key_error() -> None:
+    matcher = filled({"a": "i = 1"})
+    for call in (
+        lambda: matcher.remove(["b"]),
+        lambda: matcher.replace({"b": "i = 1"}),
+        lambda: matcher.explain({}, "b"),
+    ):
+        with pytest.raises(KeyError) as caught:
+            call()
+        assert isinstance(caught.value, gm.UnknownIdError)
+        assert isinstance(caught.value, gm.IdError)
+        assert (str(caught.value), caught.value.id) == ("there is no subscription with the id 'b'", "b")
+
+
+@pytest.mark.parametrize(
+    "expressions", [{"a": "i = = 1"}, {"a": "q = 1"}, {"b": "i = 1"}, {2: "i = 1"}, {"c": ""}, {"c": None}], ids=str
+)
+def test_errors_are_pickled(expressions: Any) -> None:
+    matcher = filled({"b": "i = 1"})
+    with pytest.raises(gm.GpumatchError) as caught:
+        matcher.add(expressions)
+    error = caught.value
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert (again.id, again.position, again.message) == (error.id, error.position, error.message)
+
+
+@pytest.mark.parametrize("kind", [getattr(gm, name) for name in gm.__all__ if name.endswith("Error")])
+def test_errors_of_every_kind_are_pickled(kind: type[gm.GpumatchError]) -> None:
+    assert (str(kind("why")), kind("why").id, kind("why").position) == ("why", None, None)
+    error = kind("why")
+    error.id = 3
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.id, str(again)) == (kind, 3, str(error))
+
+
+def test_collected_errors_do_not_repeat_the_id() -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    rejected = matcher.add({"x": "i = = 1", "y": "q = 1", "z": ""}, on_error="collect")
+    assert [(one.id, one.position) for one in rejected] == [("x", 4), ("y", None), ("z", 0)]
+    assert not any("subscription" in one.message or "^" in one.message for one in rejected)
 
 
 def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
