@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gpumatch.errors import (
         DeviceError,
         GpumatchError,
+        GpumatchWarning,
         IdError,
         ParseError,
         RoutingError,
@@ -35,6 +36,7 @@ __all__ = [
     "Expr",
     "Gem",
     "GpumatchError",
+    "GpumatchWarning",
     "IdError",
     "Ladder",
     "Matcher",
@@ -60,6 +62,7 @@ _HOMES = {
     "errors": (
         "DeviceError",
         "GpumatchError",
+        "GpumatchWarning",
         "IdError",
         "ParseError",
         "RoutingError",

@@ -72,6 +72,10 @@ class RoutingError(GpumatchError, ValueError):
     """Ranges, filters, shards or an overlay of brokers that cannot be as asked, or a broker that cannot be reached."""
 
 
+class GpumatchWarning(UserWarning):
+    """Something that was done as asked, and was hardly meant: a key of an event that is nearly an attribute."""
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """A hint for an unknown name: ``"; did you mean 'px'?"`` or the empty string."""
     known = {other.lower(): other for other in names}

@@ -19,6 +19,7 @@ from gpumatch.expr.tree import Constant, Timestamp
 from gpumatch.schema import AttributeType, Schema
 from gpumatch.single import Single
 from gpumatch.sparse import Csr, Sparse
+from gpumatch.strangers import Strangers, refuse
 
 __all__ = ["Column", "EventBatch", "Sparse", "Strings"]
 
@@ -45,17 +46,33 @@ class EventBatch:
         self._length, self._bound, self._csr = length, bound, csr
 
     @classmethod
-    def of(cls, data: Any, schema: Schema) -> EventBatch:
-        """Any supported data. What the schema does not name is ignored; a wrong type is a SchemaError."""
+    def of(cls, data: Any, schema: Schema, strict: bool = False) -> EventBatch:
+        """Any supported data. What does not fit the type of its attribute is a SchemaError.
+
+        Keys and columns that the schema does not name are ignored, or, if ``strict``, an error.
+        """
+        strangers: Strangers | None = {} if strict else None
+        batch = cls.noting(data, schema, strangers)
+        if strangers:
+            refuse(strangers, schema)
+        return batch
+
+    @classmethod
+    def noting(cls, data: Any, schema: Schema, strangers: Strangers | None) -> EventBatch:
+        """As ``of``. Names that the schema lacks are put into ``strangers``."""
         if isinstance(data, EventBatch):
+            if strangers is not None:
+                data._note(schema, strangers)
             if data.single(schema) is None:
                 data._binding(schema)  # what does not fit the schema is an error now
             return data
         if isinstance(data, (list, tuple)):
             if len(data) == 1 and isinstance(data[0], Mapping):
-                return cls(1, (schema, Single.of(data[0], schema)), None)
-            return cls(len(data), (schema, _row_columns(data, schema)), None)
+                return cls(1, (schema, Single.of(data[0], schema, strangers)), None)
+            return cls(len(data), (schema, _row_columns(data, schema, strangers)), None)
         length, names, column = device_table(data) or _table(data)
+        if strangers is not None:
+            strangers.update(dict.fromkeys(name for name in names if schema.find(name) is None))
         columns: dict[int, Column] = {}
         for name in _known(names, schema):
             position, given = schema.index(name), column(name)
@@ -154,6 +171,15 @@ class EventBatch:
         values = {at: _cell(schema.types[at], cell) for at, cell in cells.items()}
         return {schema.names[at]: value for at, value in sorted(values.items()) if value is not None}
 
+    def _note(self, schema: Schema, strangers: Strangers) -> None:
+        """Put the names of a CSR batch that the schema lacks into ``strangers``; other batches have lost theirs."""
+        if self._csr is None:
+            raise SchemaError(
+                "an EventBatch keeps no keys and columns that are no attributes, so strict=True cannot find them; "
+                "make it with EventBatch.of(data, schema, strict=True)"
+            )
+        strangers.update(self._csr.strangers(schema))
+
     def _binding(self, schema: Schema) -> dict[int, Column] | Sparse:
         bound = self._bound
         if bound is not None and (bound[0] is schema or bound[0] == schema):
@@ -165,7 +191,7 @@ class EventBatch:
         return sparse
 
 
-def _row_columns(rows: Sequence[Any], schema: Schema) -> dict[int, Column]:
+def _row_columns(rows: Sequence[Any], schema: Schema, strangers: Strangers | None) -> dict[int, Column]:
     """Columns of a list of dicts; touches only the keys that are there, however wide the schema is."""
     find = schema.find
     cells: dict[int, list[object]] = {}
@@ -179,6 +205,8 @@ def _row_columns(rows: Sequence[Any], schema: Schema) -> dict[int, Column]:
                 if column is None:
                     column = cells[position] = [None] * len(rows)
                 column[event] = value
+            elif strangers is not None and name not in strangers:
+                strangers[name] = event
     columns: dict[int, Column] = {}
     for position, values in cells.items():
         found = from_values(schema.names[position], schema.types[position], values)

@@ -31,6 +31,7 @@ from gpumatch.schema import Schema, SchemaLike
 from gpumatch.segments import Segment, Source, join_sources, segment_from
 from gpumatch.snapshot import Engine, Host, Snapshot, match_slices
 from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, id_array, id_problem, splitting_for
+from gpumatch.strangers import Spelling, Strangers
 
 OnError = Literal["raise", "collect"]
 _SAMPLE = 4096  # observed events that are kept, the newest
@@ -76,6 +77,7 @@ class Matcher:
         self._snapshot = Snapshot()
         self._tail = _Tail()
         self._observed: list[EventBatch] = []
+        self._spelling = Spelling(self.schema)
         self._routes = False  # did any subscription ever have a destination?
 
     # Subscriptions in
@@ -252,9 +254,9 @@ class Matcher:
         part._routes = self._routes
         return part
 
-    def observe(self, events: Any) -> None:
+    def observe(self, events: Any, strict: bool = False) -> None:
         """Learn from events how often predicates hold; what is built from now on, or by ``compact``, uses it."""
-        batch = EventBatch.of(events, self.schema).to_host()
+        batch = self._batch(events, strict).to_host()
         with self._lock:
             kept = [batch.slice(max(0, len(batch) - _SAMPLE), len(batch))]
             for old in reversed(self._observed):
@@ -291,45 +293,60 @@ class Matcher:
 
     # Events in, matches out
 
-    def match(self, events: Any) -> Matches:
-        """The subscriptions that each event satisfies. See ``EventBatch.of`` for what events may be."""
-        batch = EventBatch.of(events, self.schema)
+    def match(self, events: Any, strict: bool = False) -> Matches:
+        """The subscriptions that each event satisfies. See ``EventBatch.of`` for what events may be.
+
+        ``strict``, here and in the other ways to match: a key or column that is no attribute is an error. Else it is
+        ignored, with a ``GpumatchWarning`` for the first key that is spelt nearly like an attribute.
+        """
+        batch = self._batch(events, strict)
         return self._engine.match(self._seal(), batch)
 
-    def match_one(self, event: Mapping[str, Any]) -> list[int | str]:
+    def match_one(self, event: Mapping[str, Any], strict: bool = False) -> list[int | str]:
         """The ids of the subscriptions that one event satisfies."""
-        return self.match([event]).ids(0)
+        return self.match([event], strict).ids(0)
 
-    def match_iter(self, events: Any) -> Iterator[Matches]:
+    def match_iter(self, events: Any, strict: bool = False) -> Iterator[Matches]:
         """Results of consecutive slices of the events, in order: for results that memory does not hold at once."""
-        return match_slices(self._engine, self._seal(), self._batches(events))
+        return match_slices(self._engine, self._seal(), self._batches(events, strict))
 
-    def _batches(self, events: Any) -> Iterable[EventBatch]:
+    def _batch(self, events: Any, strict: bool) -> EventBatch:
+        if strict or self._spelling.told or not isinstance(events, (list, tuple, Mapping)):
+            return EventBatch.of(events, self.schema, strict)  # tables may well have other columns
+        strangers: Strangers = {}
+        batch = EventBatch.noting(events, self.schema, strangers)
+        if strangers:
+            self._spelling.look(strangers, events)
+        return batch
+
+    def _batches(self, events: Any, strict: bool) -> Iterable[EventBatch]:
         if isinstance(events, pa.RecordBatchReader):
+            if strict:
+                EventBatch.of(events.schema.empty_table(), self.schema, strict)  # an error now, not at the first batch
             return (EventBatch.of(data, self.schema) for data in events)
-        return [EventBatch.of(events, self.schema)]
+        return [self._batch(events, strict)]
 
-    def count(self, events: Any) -> Array:
+    def count(self, events: Any, strict: bool = False) -> Array:
         """How many subscriptions each event satisfies."""
-        counts = [part.counts for part in self.match_iter(events)]
+        counts = [part.counts for part in self.match_iter(events, strict)]
         return np.concatenate(counts) if counts else np.zeros(0, np.int64)
 
-    def any(self, events: Any) -> Array:
+    def any(self, events: Any, strict: bool = False) -> Array:
         """Whether each event satisfies any subscription; the first one that it does is enough."""
         snapshot = self._seal()
         found = [
             np.diff(self._engine.match_shared(snapshot, snapshot.as_one, batch)[0]) > 0
-            for batch in self._batches(events)
+            for batch in self._batches(events, strict)
         ]
         return np.concatenate(found) if found else np.zeros(0, np.bool_)
 
-    def destinations(self, events: Any) -> Matches:
+    def destinations(self, events: Any, strict: bool = False) -> Matches:
         """The distinct destinations of the subscriptions that each event satisfies.
 
         They are in the order of their first subscriptions in ``ids``. One that is found is not looked for any more, so
         this is faster than ``match``.
         """
-        batch = EventBatch.of(events, self.schema)
+        batch = self._batch(events, strict)
         snapshot = self._seal()
         if snapshot.destinations is None and not self._routes:
             raise SchemaError("no subscription has a destination; add them with one: add({…}, destination='d1')")
@@ -344,7 +361,7 @@ class Matcher:
         """Why a subscription does or does not match an event."""
         snapshot = self._seal()
         [(number, row)] = self._places(snapshot, [id])
-        held = EventBatch.of([event], self.schema).row(0)
+        held = self._batch([event], strict=False).row(0)
         return explaining.explain(id, self._expression(snapshot.segments[number], row), held, self.schema)
 
     def _expression(self, segment: Segment, row: int) -> Expr:

@@ -47,6 +47,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/segments.py": {"_MIN_CHUNK": 1},
     "gpumatch/snapshot.py": {"_ITER_EVENTS": 1},
     "gpumatch/sources.py": {"_AT_ONCE": 3},
+    "gpumatch/strangers.py": {"_JUDGED": 1},
     "gpumatch/subscriptions.py": {"_ALONE": 0, "_MANY": 1},
     "gpumatch/tables.py": {"_BATCH_ROWS": 1, "_WRITE_ROWS": 1},
     "kernels/atree.py": {"ROOM": 2},

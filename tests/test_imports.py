@@ -34,7 +34,7 @@ LAYERS = (
     | {"cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"},
     {"codes"},
     {"keys", "discretise"},
-    {"schema", "expr", "results"},
+    {"schema", "expr", "results", "strangers"},
     {"arrays"},
     {"errors"},
 )
