@@ -34,6 +34,7 @@ from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, i
 from gpumatch.strangers import Spelling, Strangers
 
 OnError = Literal["raise", "collect"]
+_IDS = 4096  # that iteration looks up at once
 _SAMPLE = 4096  # observed events that are kept, the newest
 
 
@@ -90,8 +91,7 @@ class Matcher:
         With ``on_error="collect"`` the good ones are added and the bad ones returned. ``destination``, here and in the
         other ways to add: a string or an integer for all of them, or a list or array with one (or None) for each.
         """
-        if not isinstance(subscriptions, Mapping):
-            raise SchemaError(f"add takes a dict of id -> expression, found {type(subscriptions).__name__}")
+        _check_mapping("add", subscriptions)
         return self._add_expressions(list(subscriptions), list(subscriptions.values()), on_error, destination)
 
     def add_table(
@@ -164,12 +164,7 @@ class Matcher:
         """The error of each id that is there already, occurs twice, or is of another type than those there."""
         if len(names) == 0:
             return {}
-        held = self._id_type()
-        if held is not None and held != names.type:
-            kinds = {True: "strings", False: "integers"}
-            mine, others = kinds[names.type != pa.int64()], kinds[held != pa.int64()]
-            new = f"the new ones, such as {names[0].as_py()!r}, are {mine}"
-            error = IdError(f"ids are all strings or all integers: {new}, those added before {others}")
+        if error := self._other_type(names):
             return dict.fromkeys(range(len(names)), error)
         errors: dict[int, GpumatchError] = {}
         if self._snapshot.segments or self._tail.length or pc.count_distinct(names).as_py() < len(names):
@@ -183,6 +178,16 @@ class Matcher:
                     errors[at] = IdError(f"the id {name!r} occurs twice; ids must differ")
                 new.add(name)
         return errors
+
+    def _other_type(self, names: Any) -> IdError | None:
+        """The error of ids of another type than those that are there."""
+        held = self._id_type()
+        if held is None or held == names.type:
+            return None
+        kinds = {True: "strings", False: "integers"}
+        mine, others = kinds[names.type != pa.int64()], kinds[held != pa.int64()]
+        new = f"the new ones, such as {names[0].as_py()!r}, are {mine}"
+        return IdError(f"ids are all strings or all integers: {new}, those added before {others}")
 
     def _id_type(self) -> Any:
         for ids in [*(s.ids for s in self._snapshot.segments), *(s.ids for s in self._tail.sources)]:
@@ -210,12 +215,30 @@ class Matcher:
 
     def replace(self, subscriptions: Mapping[Any, str | Expr]) -> None:
         """Change the expressions of ids that are there; they keep their destinations, and move to the end."""
+        _check_mapping("replace", subscriptions)
+        with self._lock:
+            self._places(self._seal(), list(subscriptions))
+            self.upsert(subscriptions)
+
+    def upsert(self, subscriptions: Mapping[Any, str | Expr], destination: Any = None) -> None:
+        """Add new subscriptions, and change the expressions of ids that are there: all of them or, on an error, none.
+
+        Those that are there keep their destinations. ``destination`` is for the new ones: one for all of them, or a
+        list or array with one (or None) for each subscription of the call. All move to the end.
+        """
+        _check_mapping("upsert", subscriptions)
         with self._lock:
             before = self._seal()
-            places = self._places(before, list(subscriptions))
+            places = [None if id_problem(name, name) else before.find(name) for name in subscriptions]
             changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
-            changed.add(subscriptions, destination=[before.destination(*place) for place in places])
-            self._snapshot = self._with(before.without(places), changed._tail)  # at once: readers see old or new
+            changed.add(subscriptions, destination=before.destinations_of(places, destination))
+            for source in changed._tail.sources:
+                if error := self._other_type(source.ids):
+                    raise _blamed(source.ids[0].as_py(), error)
+                check_kind(source.destinations, [segment.destinations for segment in before.segments])
+            kept = before.without([place for place in places if place is not None])
+            self._snapshot = self._with(kept, changed._tail)  # at once: readers see old or new
+            self._routes = self._routes or changed._routes
 
     @staticmethod
     def _places(snapshot: Snapshot, ids: list[Any]) -> list[tuple[int, int]]:
@@ -359,10 +382,8 @@ class Matcher:
 
     def explain(self, event: Mapping[str, Any], id: Any) -> explaining.Explanation:
         """Why a subscription does or does not match an event."""
-        snapshot = self._seal()
-        [(number, row)] = self._places(snapshot, [id])
-        held = self._batch([event], strict=False).row(0)
-        return explaining.explain(id, self._expression(snapshot.segments[number], row), held, self.schema)
+        expression = self[id]
+        return explaining.explain(id, expression, self._batch([event], strict=False).row(0), self.schema)
 
     def _expression(self, segment: Segment, row: int) -> Expr:
         text = None if segment.texts is None else segment.texts[row].as_py()
@@ -375,6 +396,17 @@ class Matcher:
     def __len__(self) -> int:
         with self._lock:  # while the tail is sealed, its subscriptions are in both
             return sum(self._snapshot.live) + self._tail.length
+
+    def __iter__(self) -> Iterator[int | str]:
+        """The live ids, in the order of insertion, as they were when iteration began."""
+        ids = self._seal().ids
+        return (name for start in range(0, len(ids), _IDS) for name in ids[start : start + _IDS].to_pylist())
+
+    def __getitem__(self, id: Any) -> Expr:
+        """The expression of a subscription, also of one that was never text; an unknown id is an UnknownIdError."""
+        snapshot = self._seal()
+        [(number, row)] = self._places(snapshot, [id])
+        return self._expression(snapshot.segments[number], row)
 
     def __contains__(self, id: object) -> bool:
         if isinstance(id, bool) or not isinstance(id, (str, int, np.integer)):
@@ -471,6 +503,11 @@ def _blamed(id: Any, error: GpumatchError) -> GpumatchError:
     """The error of a subscription."""
     error.id = id
     return error
+
+
+def _check_mapping(what: str, subscriptions: object) -> None:
+    if not isinstance(subscriptions, Mapping):
+        raise SchemaError(f"{what} takes a dict of id -> expression, found {type(subscriptions).__name__}")
 
 
 def _check_on_error(on_error: str) -> None:
