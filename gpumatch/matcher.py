@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, params_from
 from gpumatch.longform import predicate_block
+from gpumatch.parquet_in import Parquet
 from gpumatch.planner import Plan, Wishes, checked_limit, requested_index
 from gpumatch.predicates import Array, Attributes, BlockBuilder
 from gpumatch.ranges import range_block
@@ -32,6 +33,9 @@ from gpumatch.segments import Segment, Source, join_sources, segment_from
 from gpumatch.snapshot import Engine, Host, Snapshot, match_slices
 from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, id_array, id_problem, splitting_for
 from gpumatch.strangers import Spelling, Strangers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OnError = Literal["raise", "collect"]
 _IDS = 4096  # that iteration looks up at once
@@ -325,12 +329,15 @@ class Matcher:
         batch = self._batch(events, strict)
         return self._engine.match(self._seal(), batch)
 
-    def match_one(self, event: Mapping[str, Any], strict: bool = False) -> list[int | str]:
-        """The ids of the subscriptions that one event satisfies."""
+    def match_one(self, event: Mapping[str, Any] | pd.Series, strict: bool = False) -> list[int | str]:
+        """The ids of the subscriptions that one event satisfies: a dict, or a Series of pandas."""
         return self.match([event], strict).ids(0)
 
     def match_iter(self, events: Any, strict: bool = False) -> Iterator[Matches]:
-        """Results of consecutive slices of the events, in order: for results that memory does not hold at once."""
+        """Results of consecutive slices of the events, in order: for results that memory does not hold at once.
+
+        Nor need it hold the events of a Parquet file or of a RecordBatchReader.
+        """
         return match_slices(self._engine, self._seal(), self._batches(events, strict))
 
     def _batch(self, events: Any, strict: bool) -> EventBatch:
@@ -343,11 +350,14 @@ class Matcher:
         return batch
 
     def _batches(self, events: Any, strict: bool) -> Iterable[EventBatch]:
-        if isinstance(events, pa.RecordBatchReader):
-            if strict:
-                EventBatch.of(events.schema.empty_table(), self.schema, strict)  # an error now, not at the first batch
-            return (EventBatch.of(data, self.schema) for data in events)
-        return [self._batch(events, strict)]
+        if isinstance(events, (str, os.PathLike)):
+            events = Parquet(events, self.schema)
+        if not isinstance(events, (pa.RecordBatchReader, Parquet)):
+            return [self._batch(events, strict)]
+        if strict:  # an error now, not at the first batch
+            EventBatch.of(events.schema.empty_table(), self.schema, strict)
+        batches = events.batches() if isinstance(events, Parquet) else events
+        return (EventBatch.of(data, self.schema) for data in batches)
 
     def count(self, events: Any, strict: bool = False) -> Array:
         """How many subscriptions each event satisfies."""
@@ -380,7 +390,7 @@ class Matcher:
         offsets, rows = self._engine.match_shared(snapshot, snapshot.by_destination, batch)
         return Matches(offsets, rows, snapshot.destinations.names, "destination")
 
-    def explain(self, event: Mapping[str, Any], id: Any) -> explaining.Explanation:
+    def explain(self, event: Mapping[str, Any] | pd.Series, id: Any) -> explaining.Explanation:
         """Why a subscription does or does not match an event."""
         expression = self[id]
         return explaining.explain(id, expression, self._batch([event], strict=False).row(0), self.schema)

@@ -38,7 +38,7 @@ class Spelling:
         rows = [events] if isinstance(events, Mapping) else events
         for name in strangers:
             meant = self._meant(name)
-            if meant and any(name in row and not any(one in row for one in meant) for row in rows):
+            if meant and any(_lacks(row, name, meant) for row in rows):
                 self.told = True
                 warnings.warn(
                     f"the events have the key {name!r}, which is no attribute and is ignored; did you mean "
@@ -59,6 +59,11 @@ class Spelling:
                 self._judged.clear()
             found = self._judged[name] = self._folded.get(_fold(name), []) if isinstance(name, str) else []
         return found
+
+
+def _lacks(row: Any, name: Any, meant: list[str]) -> bool:
+    """Whether a dict has the name and none of what it may mean. A row of pandas may well have other columns."""
+    return isinstance(row, Mapping) and name in row and not any(one in row for one in meant)
 
 
 def _fold(name: str) -> str:

@@ -34,6 +34,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/index/tama.py": {"_ALL_CHECKED": 0, "_AT_ONCE": 1, "_ENOUGH": 0, "_PLENTY": 1},
     "gpumatch/longform.py": {"_AT_ONCE": 3},
     "gpumatch/matcher.py": {"_IDS": 1, "_SAMPLE": 1},
+    "gpumatch/parquet_in.py": {"_ROWS": 1},
     "gpumatch/planner.py": {"_CALLS": 1, "_FEW": 0},
     "gpumatch/programs.py": {"_LARGE": 0, "_SLICE": 1, "_TABLE": 0},
     "gpumatch/results.py": {"_CHUNK": 1, "_FEW": 0},

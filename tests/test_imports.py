@@ -31,10 +31,10 @@ LAYERS = (
     {"coded", "blocks", "decode"},
     {"events"},
     {"longform", "ranges", "sources", "subscriptions", "predicates", "arrow_in", "columns", "sparse", "single"}
-    | {"cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"},
+    | {"parquet_in", "cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"},
     {"codes"},
     {"keys", "discretise"},
-    {"schema", "expr", "results", "strangers"},
+    {"schema", "typenames", "expr", "results", "strangers"},
     {"arrays"},
     {"errors"},
 )
