@@ -21,7 +21,7 @@ FOLDERS = {"gpumatch": ROOT / "gpumatch", "gpumatch.kernels": ROOT / "kernels", 
 # From top to bottom: a part imports from its own layer (without cycles) and from those below it.
 LAYERS = (
     {"__main__", "cli", "spark", "demo", "doctor", "stocks", "tables", "fromtext", "jsonlines", "workloads"}
-    | {"pictures", "compiled", "occupancy", "roofline", "benchmark", "route_sim", "routing_pictures"},
+    | {"pictures", "compiled", "occupancy", "roofline", "benchmark", "route_sim", "routing_pictures", "console"},
     {"routing"},
     {"matcher", "explain"},
     {"placement"},
