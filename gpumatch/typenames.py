@@ -59,7 +59,8 @@ def _numpy(given: Any) -> str:
     if found.kind == "M":
         unit = np.datetime_data(found)[0]
         return "date" if unit in _DAYS else f"timestamp[{_CLOCKS[unit]}]" if unit in _CLOCKS else str(found)
-    return found.name
+    name: str = found.name
+    return name
 
 
 def _pandas(given: Any) -> str:
