@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpumatch.errors import DeviceError, GpumatchError, IdError, ParseError, RoutingError, SchemaError, StorageError
+    from gpumatch.errors import (
+        DeviceError,
+        GpumatchError,
+        GpumatchWarning,
+        IdError,
+        ParseError,
+        RoutingError,
+        SchemaError,
+        StorageError,
+        UnknownIdError,
+    )
     from gpumatch.events import EventBatch
     from gpumatch.expr import Expr, col, parse
     from gpumatch.index import ATree, Gem, Ladder, PstBloom, PstHash, Scan, Tama
@@ -26,6 +36,7 @@ __all__ = [
     "Expr",
     "Gem",
     "GpumatchError",
+    "GpumatchWarning",
     "IdError",
     "Ladder",
     "Matcher",
@@ -39,6 +50,7 @@ __all__ = [
     "SchemaError",
     "StorageError",
     "Tama",
+    "UnknownIdError",
     "__version__",
     "col",
     "load",
@@ -47,7 +59,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "errors": ("DeviceError", "GpumatchError", "IdError", "ParseError", "RoutingError", "SchemaError", "StorageError"),
+    "errors": (
+        "DeviceError",
+        "GpumatchError",
+        "GpumatchWarning",
+        "IdError",
+        "ParseError",
+        "RoutingError",
+        "SchemaError",
+        "StorageError",
+        "UnknownIdError",
+    ),
     "events": ("EventBatch",),
     "expr": ("Expr", "col", "parse"),
     "index": ("ATree", "Gem", "Ladder", "PstBloom", "PstHash", "Scan", "Tama"),

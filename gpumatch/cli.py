@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,26 +25,38 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from gpumatch.compiled import Compiled
+    from gpumatch.tables import Source
 
 _PAIRS_AT_ONCE = 2_000_000  # that a chunk of events should yield, so that memory stays bounded
 _EVENTS_AT_FIRST = 1_024
 _EVENTS_AT_MOST = 65_536
+_EVENTS_TO_TELL = 10_000  # how fast they were matched
 _ROWS_AT_ONCE = 50_000  # of subscriptions, between two moves of the bar
 _ROWS_SHOWN = 50
 _INDEXES = "auto (default), scan, pstbloom, gem, tama, psthash, ladder or atree"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. The exit code is 0, or 2 for what the user can mend."""
-    args = _parser().parse_args(argv)
+    """Run one command. The exit code is 0, 2 for what the user can mend, or 130 after Ctrl-C."""
     try:
+        args = _parser().parse_args(argv)
         args.run(args)
+        sys.stdout.flush()
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        return _closed()
     except _mendable() as error:
         _print_error(error)
         return 2
     return 0
+
+
+def _closed() -> int:
+    """The reader of standard output, such as head, has seen enough. What is left in the buffer goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
 
 
 def _mendable() -> tuple[type[Exception], ...]:
@@ -97,8 +111,14 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
 
 def _add_match(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="IDX", help="the folder of an index")
-    parser.add_argument("events", metavar="EVENTS", help="a .parquet, .csv or .jsonl file, one event a row")
-    parser.add_argument("out", metavar="OUT", help="the .parquet, .csv or .jsonl file to write")
+    parser.add_argument(
+        "events",
+        metavar="EVENTS",
+        help="a .parquet, .csv or .jsonl file, one event a row; - for standard input, CSV or JSON lines",
+    )
+    parser.add_argument(
+        "out", metavar="OUT", help="the .parquet, .csv or .jsonl file to write; - for standard output, as CSV"
+    )
     parser.add_argument(
         "--columns", metavar="A,B", help="event columns to write beside subscription (default: all; '': none)"
     )
@@ -240,24 +260,57 @@ def _match(args: argparse.Namespace) -> None:
     if Path(args.out).exists() and Path(args.events).exists() and Path(args.out).samefile(args.events):
         raise gm.GpumatchError(f"{args.out} is the file of events; write the matches to another one")
     matcher = gm.load(args.index, device=args.device)
-    source = tables.open_table(args.events, tables.arrow_types(matcher.schema), columns)
-    if source.names and not any(name in matcher.schema for name in source.names):
-        _warn_of_strangers(args.events, source.names, matcher.schema.names)
-    written = source.schema.names if columns is None else columns
-    if "subscription" in written:
-        raise gm.GpumatchError("the events have a column 'subscription'; choose others with --columns")
+    with tables.as_file(args.events) as path:
+        source = tables.open_table(path, tables.arrow_types(matcher.schema), columns)
+        if source.names and not any(name in matcher.schema for name in source.names):
+            shown = "standard input" if args.events == tables.STANDARD else args.events
+            _warn_of_strangers(shown, source.names, matcher.schema.names)
+        written = source.schema.names if columns is None else columns
+        if "subscription" in written:
+            raise gm.GpumatchError("the events have a column 'subscription'; choose others with --columns")
+        done = _write_pairs(matcher, source, args.out, _pairs_schema(source.schema, written, matcher))
+    if args.out == tables.STANDARD:
+        print(done, file=sys.stderr)
+    else:
+        print(f"{done}; wrote {args.out}")
+
+
+def _write_pairs(matcher: gm.Matcher, source: Source, out: str, schema: pa.Schema) -> str:
+    """Match all events and write the pairs. Returns how many there were, and how fast."""
+    from gpumatch import tables
+
     events = pairs = 0
-    start = time.perf_counter()
-    schema = _pairs_schema(source.schema, written, matcher)
-    with tables.Sink(args.out, schema) as sink, _progress() as bar:
+    watch = _Watch()
+    with tables.Sink(out, schema) as sink, _progress() as bar:
         task = bar.add_task("matching", total=1.0)
-        for chunk, matches in _chunks(matcher, source.batches):
+        for chunk, matches in _chunks(matcher, source.batches, watch):
             sink.write(_pairs(chunk, matches, schema))
             events, pairs = events + len(chunk), pairs + matches.n_pairs
             bar.update(task, completed=source.done(), description=f"{pairs:,} matches")
         bar.update(task, completed=1.0)
-    seconds = time.perf_counter() - start
-    print(f"{events:,} events, {pairs:,} matches, {events / seconds:,.0f} events/s; wrote {args.out}")
+    return f"{events:,} events, {pairs:,} matches{watch.rate()}"
+
+
+class _Watch:
+    """Times matching, without reading and writing, and without the first chunk, which may load or compile kernels."""
+
+    def __init__(self) -> None:
+        self._chunks = self._events = 0
+        self._seconds = 0.0
+
+    @contextmanager
+    def over(self, events: int) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        if self._chunks:
+            self._events, self._seconds = self._events + events, self._seconds + time.perf_counter() - start
+        self._chunks += 1
+
+    def rate(self) -> str:
+        """Nothing where there were too few events to tell."""
+        if self._events < _EVENTS_TO_TELL:
+            return ""
+        return f", matched at {self._events / self._seconds:,.0f} events/s"
 
 
 def _explain(args: argparse.Namespace) -> None:
@@ -467,7 +520,9 @@ def _warn_of_strangers(path: str, found: Sequence[str], attributes: Sequence[str
     )
 
 
-def _chunks(matcher: gm.Matcher, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, gm.Matches]]:
+def _chunks(
+    matcher: gm.Matcher, batches: Iterator[pa.RecordBatch], watch: _Watch
+) -> Iterator[tuple[pa.RecordBatch, gm.Matches]]:
     """Matches chunk by chunk, as many events at once as the matches so far make it wise."""
     events = _EVENTS_AT_FIRST
     done = 0
@@ -475,7 +530,7 @@ def _chunks(matcher: gm.Matcher, batches: Iterator[pa.RecordBatch]) -> Iterator[
         first = 0
         while first < len(batch):
             chunk = batch.slice(first, events)
-            with _rows_of_the_file(done):
+            with _rows_of_the_file(done), watch.over(len(chunk)):
                 matches = matcher.match(chunk)
             done += len(chunk)
             yield chunk, matches
@@ -558,9 +613,9 @@ def _print_error(error: Exception) -> None:
 
 
 def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
+    from gpumatch.console import make_console
 
-    return Console(stderr=stderr, markup=False, highlight=False)
+    return make_console(stderr)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from rich.table import Table
 
 import gpumatch as gm
 from gpumatch import stocks
+from gpumatch.console import make_console
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,7 @@ class Outcome(NamedTuple):
 
 def run(subscriptions: int = 200_000, events: int = 500_000, out: str | Path = "demo-output", seed: int = 7) -> None:
     """Draw alerts and prices, match them, show what came out; the files stay in ``out``."""
-    console, folder = Console(), Path(out)
+    console, folder = make_console(markup=True), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     _remove(folder / "matches.parquet")
     with _step(console, f"Drawing {events:,} daily bars and writing {subscriptions:,} alerts"):

@@ -7,21 +7,40 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class GpumatchError(Exception):
-    """Base class: ``except gm.GpumatchError`` catches all of them."""
+    """Base class: ``except gm.GpumatchError`` catches all of them.
+
+    ``id`` is the id of the subscription to blame, and ``position`` the offset of the first offending character in its
+    text; None where there is none.
+    """
+
+    id: Any = None
+    position: int | None = None
+
+    @property
+    def message(self) -> str:
+        """What is wrong, without the subscription and the place in its text."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return self._shown() if self.id is None else f"subscription {self.id!r}: {self._shown()}"
+
+    def _shown(self) -> str:
+        return self.message
 
 
 class ParseError(GpumatchError, ValueError):
-    """Text that is not an expression. ``position`` is the offset of the first offending character."""
+    """Text that is not an expression. ``text`` is that text."""
 
-    def __init__(self, message: str, text: str = "", position: int = 0) -> None:
-        self.message, self.text, self.position = message, text, position
+    def __init__(self, message: str, text: str = "", position: int | None = None) -> None:
+        self.text, self.position = text, 0 if position is None and text else position
         super().__init__(message, text, position)
 
-    def __str__(self) -> str:
-        if not self.text:
+    def _shown(self) -> str:
+        if not self.text or self.position is None:
             return self.message
         return f"{self.message} (at position {self.position})\n{_caret(self.text, self.position)}"
 
@@ -32,6 +51,13 @@ class SchemaError(GpumatchError, ValueError):
 
 class IdError(GpumatchError, ValueError):
     """A subscription id that is duplicate, unknown, or of another type than the others."""
+
+    def __str__(self) -> str:
+        return self.message  # which names the id
+
+
+class UnknownIdError(IdError, KeyError):
+    """An id that no subscription has."""
 
 
 class StorageError(GpumatchError):
@@ -44,6 +70,10 @@ class DeviceError(GpumatchError, RuntimeError):
 
 class RoutingError(GpumatchError, ValueError):
     """Ranges, filters, shards or an overlay of brokers that cannot be as asked, or a broker that cannot be reached."""
+
+
+class GpumatchWarning(UserWarning):
+    """Something that was done as asked, and was hardly meant: a key of an event that is nearly an attribute."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

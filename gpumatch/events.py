@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,15 +17,17 @@ from gpumatch.columns import NANOS, Array, Column, Strings, from_values
 from gpumatch.cuda_in import device_table, from_device, length_of, on_device
 from gpumatch.errors import SchemaError
 from gpumatch.expr.tree import Constant, Timestamp
+from gpumatch.parquet_in import Parquet
 from gpumatch.schema import AttributeType, Schema
 from gpumatch.single import Single
 from gpumatch.sparse import Csr, Sparse
+from gpumatch.strangers import Strangers, refuse
 
 __all__ = ["Column", "EventBatch", "Sparse", "Strings"]
 
 _SUPPORTED = (
     "a list of dicts, a dict of arrays, a pandas, polars or cuDF DataFrame, an Arrow Table, RecordBatch or "
-    "RecordBatchReader, anything else that exports Arrow, or an EventBatch"
+    "RecordBatchReader, anything else that exports Arrow, the path of a Parquet file, or an EventBatch"
 )
 
 
@@ -45,17 +48,38 @@ class EventBatch:
         self._length, self._bound, self._csr = length, bound, csr
 
     @classmethod
-    def of(cls, data: Any, schema: Schema) -> EventBatch:
-        """Any supported data. What the schema does not name is ignored; a wrong type is a SchemaError."""
+    def of(cls, data: Any, schema: Schema, strict: bool = False) -> EventBatch:
+        """Any supported data. What does not fit the type of its attribute is a SchemaError.
+
+        A list of dicts, a dict of arrays, a DataFrame of pandas, polars or cuDF, an Arrow Table, RecordBatch or
+        RecordBatchReader, anything else that exports Arrow, or the path of a Parquet file or a folder of them. A
+        Series of pandas is one event, with the names of attributes as its index; it may also stand for a dict.
+        Keys and columns that the schema does not name are ignored, or, if ``strict``, an error.
+        """
+        strangers: Strangers | None = {} if strict else None
+        batch = cls.noting(data, schema, strangers)
+        if strangers:
+            refuse(strangers, schema)
+        return batch
+
+    @classmethod
+    def noting(cls, data: Any, schema: Schema, strangers: Strangers | None) -> EventBatch:
+        """As ``of``. Names that the schema lacks are put into ``strangers``."""
         if isinstance(data, EventBatch):
+            if strangers is not None:
+                data._note(schema, strangers)
             if data.single(schema) is None:
                 data._binding(schema)  # what does not fit the schema is an error now
             return data
         if isinstance(data, (list, tuple)):
             if len(data) == 1 and isinstance(data[0], Mapping):
-                return cls(1, (schema, Single.of(data[0], schema)), None)
-            return cls(len(data), (schema, _row_columns(data, schema)), None)
-        length, names, column = device_table(data) or _table(data)
+                return cls(1, (schema, Single.of(data[0], schema, strangers)), None)
+            return cls(len(data), (schema, _row_columns(data, schema, strangers)), None)
+        if (one := _event(data)) is not None:
+            return cls.noting([one], schema, strangers)
+        length, names, column = device_table(data) or _table(data, schema)
+        if strangers is not None:
+            strangers.update(dict.fromkeys(name for name in names if schema.find(name) is None))
         columns: dict[int, Column] = {}
         for name in _known(names, schema):
             position, given = schema.index(name), column(name)
@@ -154,6 +178,15 @@ class EventBatch:
         values = {at: _cell(schema.types[at], cell) for at, cell in cells.items()}
         return {schema.names[at]: value for at, value in sorted(values.items()) if value is not None}
 
+    def _note(self, schema: Schema, strangers: Strangers) -> None:
+        """Put the names of a CSR batch that the schema lacks into ``strangers``; other batches have lost theirs."""
+        if self._csr is None:
+            raise SchemaError(
+                "an EventBatch keeps no keys and columns that are no attributes, so strict=True cannot find them; "
+                "make it with EventBatch.of(data, schema, strict=True)"
+            )
+        strangers.update(self._csr.strangers(schema))
+
     def _binding(self, schema: Schema) -> dict[int, Column] | Sparse:
         bound = self._bound
         if bound is not None and (bound[0] is schema or bound[0] == schema):
@@ -165,13 +198,15 @@ class EventBatch:
         return sparse
 
 
-def _row_columns(rows: Sequence[Any], schema: Schema) -> dict[int, Column]:
+def _row_columns(rows: Sequence[Any], schema: Schema, strangers: Strangers | None) -> dict[int, Column]:
     """Columns of a list of dicts; touches only the keys that are there, however wide the schema is."""
     find = schema.find
     cells: dict[int, list[object]] = {}
     for event, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise SchemaError(f"event {event} is {type(row).__name__}, expected a dict of attribute values")
+            given, row = row, _event(row)
+            if row is None:
+                raise SchemaError(f"event {event} is {type(given).__name__}, expected a dict of attribute values")
         for name, value in row.items():
             position = find(name)
             if position is not None:
@@ -179,6 +214,8 @@ def _row_columns(rows: Sequence[Any], schema: Schema) -> dict[int, Column]:
                 if column is None:
                     column = cells[position] = [None] * len(rows)
                 column[event] = value
+            elif strangers is not None and name not in strangers:
+                strangers[name] = event
     columns: dict[int, Column] = {}
     for position, values in cells.items():
         found = from_values(schema.names[position], schema.types[position], values)
@@ -196,8 +233,29 @@ def _known(names: Iterable[str], schema: Schema) -> list[str]:
     return known
 
 
-def _table(data: Any) -> tuple[int, Iterable[str], Callable[[str], Any]]:
+def _event(data: Any) -> dict[str, Any] | None:
+    """The event of a pandas Series; None for anything else."""
+    if not of_library(data, "pandas") or not any(base.__name__ == "Series" for base in type(data).__mro__):
+        return None
+    names: list[Any] = data.index.tolist()
+    strange = [name for name in names if not isinstance(name, str)]
+    if strange:
+        hint = "pass a column as a DataFrame, df[['px']]"
+        raise SchemaError(
+            f"a pandas Series is one event, indexed by names of attributes, found the label {strange[0]!r}; {hint}"
+        )
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise SchemaError(f"the event has {times} values of {name!r}; drop all but one")
+    return dict(zip(names, data, strict=True))
+
+
+def _table(data: Any, schema: Schema) -> tuple[int, Iterable[str], Callable[[str], Any]]:
     """Number of events, names of the columns (as often as they occur), and the column of a name."""
+    if isinstance(data, (str, os.PathLike)):
+        file = Parquet(data, schema)
+        table = file.table()
+        return table.num_rows, file.names, table.column
     if isinstance(data, Mapping):
         return _length(data), data, data.__getitem__
     if of_library(data, "pandas") and hasattr(data, "columns"):

@@ -41,7 +41,7 @@ def predicate_block(
     ids, owner, position = _owners(table)
     if position is not None:  # the rows of an id need not follow each other
         table = table.take(pa.array(position))
-    reader = _Reader(attributes, ids, splitting)
+    reader = _Reader(attributes, splitting)
     first = 0
     while first < len(owner):
         last = min(first + _AT_ONCE, len(owner))
@@ -79,11 +79,11 @@ def _owners(table: Any) -> tuple[Any, Array, Array | None]:
 class _Reader:
     """Puts rows of the table into a block: the rows of an id come together."""
 
-    def __init__(self, attributes: Attributes, ids: Any, splitting: Splitting) -> None:
+    def __init__(self, attributes: Attributes, splitting: Splitting) -> None:
         self.builder = BlockBuilder(attributes.schema)
         self.errors: dict[int, GpumatchError] = {}
         self.texts: dict[int, str] = {}
-        self._schema, self._ids, self._splitting = attributes.schema, ids, splitting
+        self._schema, self._splitting = attributes.schema, splitting
         self._adder = GroupAdder(self.builder, attributes, splitting)
 
     def add(self, rows: Rows, owner: Array, position: Array) -> None:
@@ -116,7 +116,7 @@ class _Reader:
         wrong = np.where(exact, arity != usual, arity < usual)
         named = np.array([name is not None for name in rows.names], np.bool_)[rows.name]
         for row in np.flatnonzero((rows.connective >= 0) & (wrong | named | rows.several)).tolist():
-            self.errors.setdefault(int(owner[row]), rows.misuse(row, self._place(owner, position, row)))
+            self.errors.setdefault(int(owner[row]), rows.misuse(row, f" at position {position[row]}"))
         return np.maximum(arity, 1)
 
     def _check_operands(self, rows: Rows, given: Postfix, position: Array, known: Array) -> None:
@@ -128,13 +128,10 @@ class _Reader:
             found = int(given.height[row]) + arity - 1
             operands = "1 operand" if arity == 1 else f"{arity} operands"
             error = SchemaError(
-                f"{rows.shown(row)}{self._place(given.row, position, row)} takes {operands}, found {found} before it; "
+                f"{rows.shown(row)} at position {position[row]} takes {operands}, found {found} before it; "
                 "operators stand after their operands, and 'value' says how many these are"
             )
             self.errors.setdefault(number, error)
-
-    def _place(self, owner: Array, position: Array, row: int) -> str:
-        return f" of the id {self._ids[int(owner[row])].as_py()!r} at position {position[row]}"
 
     def _add_fast(self, rows: Rows, given: Postfix, chosen: Array) -> None:
         """Comparisons of numbers, and operators on them, as whole columns."""
@@ -165,10 +162,8 @@ class _Reader:
     def _is_shallow(self, number: int, expr: Expr) -> bool:
         if len(expr.program) <= MAX_DEPTH or expr.depth <= MAX_DEPTH:
             return True
-        name = self._ids[number].as_py()
         self.errors[number] = ParseError(
-            f"the expression of the id {name!r} is nested more than {MAX_DEPTH} levels deep; "
-            "let operators take more operands at once"
+            f"the expression is nested more than {MAX_DEPTH} levels deep; let operators take more operands at once"
         )
         return False
 

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,13 @@ from gpumatch import storage
 from gpumatch.decode import expression_of
 from gpumatch.destinations import Destinations, check_kind
 from gpumatch.device import resolve_device
-from gpumatch.errors import GpumatchError, IdError, SchemaError
+from gpumatch.errors import GpumatchError, IdError, SchemaError, UnknownIdError
 from gpumatch.events import EventBatch
 from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, params_from
 from gpumatch.longform import predicate_block
+from gpumatch.parquet_in import Parquet
 from gpumatch.planner import Plan, Wishes, checked_limit, requested_index
 from gpumatch.predicates import Array, Attributes, BlockBuilder
 from gpumatch.ranges import range_block
@@ -31,8 +32,13 @@ from gpumatch.schema import Schema, SchemaLike
 from gpumatch.segments import Segment, Source, join_sources, segment_from
 from gpumatch.snapshot import Engine, Host, Snapshot, match_slices
 from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, id_array, id_problem, splitting_for
+from gpumatch.strangers import Spelling, Strangers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OnError = Literal["raise", "collect"]
+_IDS = 4096  # that iteration looks up at once
 _SAMPLE = 4096  # observed events that are kept, the newest
 _MET = 1024  # events that are kept though nobody asked to observe them
 
@@ -78,6 +84,7 @@ class Matcher:
         self._tail = _Tail()
         self._observed: list[EventBatch] = []
         self._met: tuple[EventBatch, ...] = ()  # some that were matched
+        self._spelling = Spelling(self.schema)
         self._routes = False  # did any subscription ever have a destination?
 
     # Subscriptions in
@@ -90,8 +97,7 @@ class Matcher:
         With ``on_error="collect"`` the good ones are added and the bad ones returned. ``destination``, here and in the
         other ways to add: a string or an integer for all of them, or a list or array with one (or None) for each.
         """
-        if not isinstance(subscriptions, Mapping):
-            raise SchemaError(f"add takes a dict of id -> expression, found {type(subscriptions).__name__}")
+        _check_mapping("add", subscriptions)
         return self._add_expressions(list(subscriptions), list(subscriptions.values()), on_error, destination)
 
     def add_table(
@@ -133,7 +139,7 @@ class Matcher:
         belonging = Destinations.of(destination, len(ids))
         wrong = bad_ids(ids, self._id_type())
         if wrong and on_error == "raise":
-            raise next(iter(wrong.values()))
+            raise _blamed(ids[min(wrong)], wrong[min(wrong)])
         rejected = [Rejected.of(ids[at], error) for at, error in wrong.items()]
         if wrong:
             good = [at for at in range(len(ids)) if at not in wrong]
@@ -152,9 +158,7 @@ class Matcher:
             check_kind(source.destinations, [part.destinations for part in held])
             errors = {**self._duplicates(names, errors), **errors}
             if errors and on_error == "raise":
-                first = min(errors)
-                errors[first].add_note(f"in the subscription with the id {names[first].as_py()!r}")
-                raise errors[first]
+                raise _blamed(names[min(errors)].as_py(), errors[min(errors)])
             if errors:
                 keep = np.ones(len(names), np.bool_)
                 keep[list(errors)] = False
@@ -166,13 +170,7 @@ class Matcher:
         """The error of each id that is there already, occurs twice, or is of another type than those there."""
         if len(names) == 0:
             return {}
-        held = self._id_type()
-        if held is not None and held != names.type:
-            kinds = {True: "strings", False: "integers"}
-            mine, others = kinds[names.type != pa.int64()], kinds[held != pa.int64()]
-            error = IdError(
-                f"ids are all strings or all integers: the new ones are {mine}, those added before {others}"
-            )
+        if error := self._other_type(names):
             return dict.fromkeys(range(len(names)), error)
         errors: dict[int, GpumatchError] = {}
         if self._snapshot.segments or self._tail.length or pc.count_distinct(names).as_py() < len(names):
@@ -186,6 +184,16 @@ class Matcher:
                     errors[at] = IdError(f"the id {name!r} occurs twice; ids must differ")
                 new.add(name)
         return errors
+
+    def _other_type(self, names: Any) -> IdError | None:
+        """The error of ids of another type than those that are there."""
+        held = self._id_type()
+        if held is None or held == names.type:
+            return None
+        kinds = {True: "strings", False: "integers"}
+        mine, others = kinds[names.type != pa.int64()], kinds[held != pa.int64()]
+        new = f"the new ones, such as {names[0].as_py()!r}, are {mine}"
+        return IdError(f"ids are all strings or all integers: {new}, those added before {others}")
 
     def _id_type(self) -> Any:
         for ids in [*(s.ids for s in self._snapshot.segments), *(s.ids for s in self._tail.sources)]:
@@ -213,12 +221,30 @@ class Matcher:
 
     def replace(self, subscriptions: Mapping[Any, str | Expr]) -> None:
         """Change the expressions of ids that are there; they keep their destinations, and move to the end."""
+        _check_mapping("replace", subscriptions)
+        with self._lock:
+            self._places(self._seal(), list(subscriptions))
+            self.upsert(subscriptions)
+
+    def upsert(self, subscriptions: Mapping[Any, str | Expr], destination: Any = None) -> None:
+        """Add new subscriptions, and change the expressions of ids that are there: all of them or, on an error, none.
+
+        Those that are there keep their destinations. ``destination`` is for the new ones: one for all of them, or a
+        list or array with one (or None) for each subscription of the call. All move to the end.
+        """
+        _check_mapping("upsert", subscriptions)
         with self._lock:
             before = self._seal()
-            places = self._places(before, list(subscriptions))
+            places = [None if id_problem(name, name) else before.find(name) for name in subscriptions]
             changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
-            changed.add(subscriptions, destination=[before.destination(*place) for place in places])
-            self._snapshot = self._with(before.without(places), changed._tail)  # at once: readers see old or new
+            changed.add(subscriptions, destination=before.destinations_of(places, destination))
+            for source in changed._tail.sources:
+                if error := self._other_type(source.ids):
+                    raise _blamed(source.ids[0].as_py(), error)
+                check_kind(source.destinations, [segment.destinations for segment in before.segments])
+            kept = before.without([place for place in places if place is not None])
+            self._snapshot = self._with(kept, changed._tail)  # at once: readers see old or new
+            self._routes = self._routes or changed._routes
 
     @staticmethod
     def _places(snapshot: Snapshot, ids: list[Any]) -> list[tuple[int, int]]:
@@ -226,7 +252,7 @@ class Matcher:
         for name in ids:
             place = None if id_problem(name, name) else snapshot.find(name)
             if place is None:
-                raise IdError(f"there is no subscription with the id {name!r}")
+                raise _blamed(name, UnknownIdError(f"there is no subscription with the id {name!r}"))
             places.append(place)
         return places
 
@@ -260,9 +286,9 @@ class Matcher:
         part._routes = self._routes
         return part
 
-    def observe(self, events: Any) -> None:
+    def observe(self, events: Any, strict: bool = False) -> None:
         """Learn from events how often predicates hold; what is built from now on, or by ``compact``, uses it."""
-        batch = EventBatch.of(events, self.schema).to_host()
+        batch = self._batch(events, strict).to_host()
         with self._lock:
             kept = [batch.slice(max(0, len(batch) - _SAMPLE), len(batch))]
             for old in reversed(self._observed):
@@ -299,9 +325,13 @@ class Matcher:
 
     # Events in, matches out
 
-    def match(self, events: Any) -> Matches:
-        """The subscriptions that each event satisfies. See ``EventBatch.of`` for what events may be."""
-        batch = EventBatch.of(events, self.schema)
+    def match(self, events: Any, strict: bool = False) -> Matches:
+        """The subscriptions that each event satisfies. See ``EventBatch.of`` for what events may be.
+
+        ``strict``, here and in the other ways to match: a key or column that is no attribute is an error. Else it is
+        ignored, with a ``GpumatchWarning`` for the first key that is spelt nearly like an attribute.
+        """
+        batch = self._batch(events, strict)
         found = self._engine.match(self._seal(), batch)
         self._meet(batch)
         return found
@@ -312,40 +342,57 @@ class Matcher:
         if room > 0 and len(batch) > 1 and self._requested is None and not batch.on_device:
             self._met = (*self._met, batch.slice(0, room).copy())
 
-    def match_one(self, event: Mapping[str, Any]) -> list[int | str]:
-        """The ids of the subscriptions that one event satisfies."""
-        return self.match([event]).ids(0)
+    def match_one(self, event: Mapping[str, Any] | pd.Series, strict: bool = False) -> list[int | str]:
+        """The ids of the subscriptions that one event satisfies: a dict, or a Series of pandas."""
+        return self.match([event], strict).ids(0)
 
-    def match_iter(self, events: Any) -> Iterator[Matches]:
-        """Results of consecutive slices of the events, in order: for results that memory does not hold at once."""
-        return match_slices(self._engine, self._seal(), self._batches(events))
+    def match_iter(self, events: Any, strict: bool = False) -> Iterator[Matches]:
+        """Results of consecutive slices of the events, in order: for results that memory does not hold at once.
 
-    def _batches(self, events: Any) -> Iterable[EventBatch]:
-        if isinstance(events, pa.RecordBatchReader):
-            return (EventBatch.of(data, self.schema) for data in events)
-        return [EventBatch.of(events, self.schema)]
+        Nor need it hold the events of a Parquet file or of a RecordBatchReader.
+        """
+        return match_slices(self._engine, self._seal(), self._batches(events, strict))
 
-    def count(self, events: Any) -> Array:
+    def _batch(self, events: Any, strict: bool) -> EventBatch:
+        if strict or self._spelling.told or not isinstance(events, (list, tuple, Mapping)):
+            return EventBatch.of(events, self.schema, strict)  # tables may well have other columns
+        strangers: Strangers = {}
+        batch = EventBatch.noting(events, self.schema, strangers)
+        if strangers:
+            self._spelling.look(strangers, events)
+        return batch
+
+    def _batches(self, events: Any, strict: bool) -> Iterable[EventBatch]:
+        if isinstance(events, (str, os.PathLike)):
+            events = Parquet(events, self.schema)
+        if not isinstance(events, (pa.RecordBatchReader, Parquet)):
+            return [self._batch(events, strict)]
+        if strict:  # an error now, not at the first batch
+            EventBatch.of(events.schema.empty_table(), self.schema, strict)
+        batches = events.batches() if isinstance(events, Parquet) else events
+        return (EventBatch.of(data, self.schema) for data in batches)
+
+    def count(self, events: Any, strict: bool = False) -> Array:
         """How many subscriptions each event satisfies."""
-        counts = [part.counts for part in self.match_iter(events)]
+        counts = [part.counts for part in self.match_iter(events, strict)]
         return np.concatenate(counts) if counts else np.zeros(0, np.int64)
 
-    def any(self, events: Any) -> Array:
+    def any(self, events: Any, strict: bool = False) -> Array:
         """Whether each event satisfies any subscription; the first one that it does is enough."""
         snapshot = self._seal()
         found = [
             np.diff(self._engine.match_shared(snapshot, snapshot.as_one, batch)[0]) > 0
-            for batch in self._batches(events)
+            for batch in self._batches(events, strict)
         ]
         return np.concatenate(found) if found else np.zeros(0, np.bool_)
 
-    def destinations(self, events: Any) -> Matches:
+    def destinations(self, events: Any, strict: bool = False) -> Matches:
         """The distinct destinations of the subscriptions that each event satisfies.
 
         They are in the order of their first subscriptions in ``ids``. One that is found is not looked for any more, so
         this is faster than ``match``.
         """
-        batch = EventBatch.of(events, self.schema)
+        batch = self._batch(events, strict)
         snapshot = self._seal()
         if snapshot.destinations is None and not self._routes:
             raise SchemaError("no subscription has a destination; add them with one: add({…}, destination='d1')")
@@ -356,12 +403,10 @@ class Matcher:
         offsets, rows = self._engine.match_shared(snapshot, snapshot.by_destination, batch)
         return Matches(offsets, rows, snapshot.destinations.names, "destination")
 
-    def explain(self, event: Mapping[str, Any], id: Any) -> explaining.Explanation:
+    def explain(self, event: Mapping[str, Any] | pd.Series, id: Any) -> explaining.Explanation:
         """Why a subscription does or does not match an event."""
-        snapshot = self._seal()
-        [(number, row)] = self._places(snapshot, [id])
-        held = EventBatch.of([event], self.schema).row(0)
-        return explaining.explain(id, self._expression(snapshot.segments[number], row), held, self.schema)
+        expression = self[id]
+        return explaining.explain(id, expression, self._batch([event], strict=False).row(0), self.schema)
 
     def _expression(self, segment: Segment, row: int) -> Expr:
         text = None if segment.texts is None else segment.texts[row].as_py()
@@ -374,6 +419,17 @@ class Matcher:
     def __len__(self) -> int:
         with self._lock:  # while the tail is sealed, its subscriptions are in both
             return sum(self._snapshot.live) + self._tail.length
+
+    def __iter__(self) -> Iterator[int | str]:
+        """The live ids, in the order of insertion, as they were when iteration began."""
+        ids = self._seal().ids
+        return (name for start in range(0, len(ids), _IDS) for name in ids[start : start + _IDS].to_pylist())
+
+    def __getitem__(self, id: Any) -> Expr:
+        """The expression of a subscription, also of one that was never text; an unknown id is an UnknownIdError."""
+        snapshot = self._seal()
+        [(number, row)] = self._places(snapshot, [id])
+        return self._expression(snapshot.segments[number], row)
 
     def __contains__(self, id: object) -> bool:
         if isinstance(id, bool) or not isinstance(id, (str, int, np.integer)):
@@ -464,6 +520,17 @@ def _engine(device: str) -> Engine:
     from gpumatch.placement import Placement  # loads numba's CUDA, which others do not need
 
     return Placement(int(device.removeprefix("cuda:")))
+
+
+def _blamed(id: Any, error: GpumatchError) -> GpumatchError:
+    """The error of a subscription."""
+    error.id = id
+    return error
+
+
+def _check_mapping(what: str, subscriptions: object) -> None:
+    if not isinstance(subscriptions, Mapping):
+        raise SchemaError(f"{what} takes a dict of id -> expression, found {type(subscriptions).__name__}")
 
 
 def _check_on_error(on_error: str) -> None:

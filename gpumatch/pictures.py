@@ -23,6 +23,7 @@ from gpumatch.segments import Segment
 
 _COLUMNS = 256  # of a line of codes; longer ones are averaged
 _SIDE = 64  # of a grid; larger ones are averaged
+_GAP = 4  # pixels between names
 _BARS = 24  # attributes that a chart names
 
 
@@ -112,7 +113,17 @@ def draw(matcher: Matcher, path: str | os.PathLike[str]) -> None:
             axes.set_xlabel(chart.x, fontsize=8)
             axes.set_ylabel(chart.y, fontsize=8)
             axes.tick_params(labelsize=7)
+    _turn_crowded_names(figure)
     figure.savefig(path)
+
+
+def _turn_crowded_names(figure: Any) -> None:
+    """Names below bars stand upright where they would run into each other: only the finished layout tells."""
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+        if any(one.x1 + _GAP > other.x0 for one, other in pairwise(boxes)):
+            axes.tick_params(axis="x", rotation=90)
 
 
 def _draw_bars(axes: Any, chart: Bars) -> None:
@@ -128,8 +139,7 @@ def _draw_bars(axes: Any, chart: Bars) -> None:
     if chart.names is None:
         axes.margins(x=0)
     else:
-        crowded = len(chart.names) * max(map(len, chart.names)) > 120
-        axes.set_xticks(at, chart.names, rotation=90 if crowded else 0)
+        axes.set_xticks(at, chart.names)
     if len(chart.series) > 1:
         axes.legend(fontsize=7)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
@@ -70,13 +70,28 @@ class Matches:
         """The number of matches of all events together."""
         return len(self._made[1])
 
-    def ids(self, event: int) -> list[int | str]:
+    def ids(self, event: SupportsIndex) -> list[int | str]:
         """The ids of the subscriptions that an event satisfies; a negative index counts from the end."""
         try:
             at = range(len(self))[event]
         except IndexError:
             raise IndexError(f"event {event} is out of range: the result has {len(self)} events") from None
         return self._take(at, at + 1)
+
+    @overload
+    def __getitem__(self, event: SupportsIndex) -> list[int | str]: ...
+    @overload
+    def __getitem__(self, event: slice) -> Matches: ...
+    def __getitem__(self, event: SupportsIndex | slice) -> list[int | str] | Matches:
+        """The ids of an event, as ``ids`` gives them; of a slice, the matches of its events."""
+        if not isinstance(event, slice):
+            return self.ids(event)
+        chosen = range(len(self))[event]
+        events = np.arange(chosen.start, chosen.stop, chosen.step)
+        first, counts = self.offsets[events], self.offsets[events + 1] - self.offsets[events]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        at = np.repeat(first - offsets[:-1], counts) + np.arange(offsets[-1])
+        return Matches(offsets, self.rows[at], self._ids, self._column)
 
     def __iter__(self) -> Iterator[list[int | str]]:
         """The list of ids of one event after another."""

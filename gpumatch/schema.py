@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gpumatch.errors import SchemaError, nearest
+from gpumatch.typenames import type_name
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 Kind = Literal["int", "float", "bool", "string", "date", "timestamp"]
@@ -48,7 +51,7 @@ class AttributeType:
         return f"list<{self.name}>" if self.multi else self.name
 
 
-SchemaLike: TypeAlias = "Schema | Mapping[str, str | AttributeType] | pa.Schema"
+SchemaLike: TypeAlias = "Schema | Mapping[str, Any] | pa.Schema | pd.Series"  # the last are the dtypes of a DataFrame
 
 
 class Schema:
@@ -63,21 +66,28 @@ class Schema:
 
     @classmethod
     def of(cls, schema: SchemaLike) -> Schema:
-        """From a mapping of names to type names, or from an Arrow schema."""
+        """From a mapping of names to types, an Arrow or polars schema, or the dtypes of a pandas DataFrame.
+
+        Types are names such as ``"float64"``, or types of Python, NumPy, Arrow, pandas or polars.
+        """
         if isinstance(schema, Schema):
             return schema
         if isinstance(schema, Mapping):
-            return cls({_name(name): parse_type(name, given) for name, given in schema.items()})
-        if not hasattr(schema, "field") or not hasattr(schema, "names"):
+            fields = list(schema.items())
+        elif hasattr(schema, "field") and hasattr(schema, "names"):
+            fields = [(field.name, field.type) for field in schema]
+        elif hasattr(schema, "items") and not hasattr(schema, "columns"):
+            fields = list(schema.items())
+        else:
             raise SchemaError(
-                f"a schema is a dict of attribute -> type name or an Arrow schema, found {type(schema).__name__}"
+                "a schema is a dict of attribute -> type, an Arrow or polars schema, or the dtypes of a pandas "
+                f"DataFrame, found {type(schema).__name__}"
             )
-        for name in schema.names:
-            if schema.names.count(name) > 1:
-                raise SchemaError(f"the Arrow schema has several fields named {name!r}; drop or rename all but one")
-        # Arrow writes float32 as "float", which in a dict could mean either: there it is refused.
-        types = {field.name: re.sub(r"\bfloat\b", "float32", str(field.type)) for field in schema}
-        return cls({name: parse_type(name, given) for name, given in types.items()})
+        names = Counter(name for name, _ in fields)
+        for name, times in names.items():
+            if times > 1:
+                raise SchemaError(f"the schema has several fields named {name!r}; drop or rename all but one")
+        return cls({_name(name): parse_type(name, given) for name, given in fields})
 
     def index(self, name: str) -> int:
         """Position of an attribute; an unknown one is an error that offers the nearest name."""
@@ -112,11 +122,14 @@ class Schema:
         return {name: str(kind) for name, kind in zip(self.names, self.types, strict=True)}
 
 
-def parse_type(attribute: str, given: str | AttributeType) -> AttributeType:
-    """The type that a name such as ``"int64"``, ``"list<string>"`` or ``"timestamp[us, tz=UTC]"`` stands for."""
+def parse_type(attribute: str, given: Any) -> AttributeType:
+    """The type that a name such as ``"int64"`` or ``"list<string>"``, or a type of Python or a library, stands for."""
     if isinstance(given, AttributeType):
         return given
-    text = str(given).strip()
+    text = type_name(given).strip()
+    if text == "object":
+        hint = "say what they are, as in 'string', or pass df.convert_dtypes().dtypes"
+        raise SchemaError(f"attribute {attribute!r} has type 'object', which may hold any values; {hint}")
     inner = _LIST.fullmatch(text)
     scalar = _scalar_type(inner.group(1).strip() if inner else text)
     if scalar is None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from gpumatch.columns import Column, Strings, from_values
 from gpumatch.keys import MAX, MIN, float_key
 from gpumatch.schema import AttributeType, Schema
+from gpumatch.strangers import Strangers
 
 
 class Single(NamedTuple):
@@ -20,13 +21,16 @@ class Single(NamedTuple):
     held: dict[int, Any]  # by attribute: the value, or the column that it took to convert it
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], schema: Schema) -> Single:
-        """The event of a dict. What the schema does not name is ignored; a wrong type is a SchemaError."""
+    def of(cls, row: Mapping[str, Any], schema: Schema, strangers: Strangers | None = None) -> Single:
+        """The event of a dict. Names that the schema lacks go to ``strangers``; a wrong type is a SchemaError."""
         find = schema.find
         found = {}
         for name, value in row.items():
             at = find(name)
-            if at is not None and value is not None:
+            if at is None:
+                if strangers is not None:
+                    strangers[name] = 0
+            elif value is not None:
                 found[at] = value
         single = cls([], [], [], {})
         for at in sorted(found):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -115,6 +115,14 @@ class Snapshot:
         """Of a row of a segment."""
         held = self.segments[number].destinations
         return None if held is None else held[row]
+
+    def destinations_of(self, places: Sequence[tuple[int, int] | None], new: Any) -> list[int | str | None]:
+        """Of rows of segments; where there is no row yet, what ``new`` gives to the subscription."""
+        given = Destinations.of(new, len(places))
+        return [
+            self.destination(*place) if place is not None else None if given is None else given[at]
+            for at, place in enumerate(places)
+        ]
 
     def without(self, places: Iterable[tuple[int, int]]) -> Snapshot:
         dead = list(self.dead)

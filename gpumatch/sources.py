@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpumatch.errors import GpumatchError, IdError, ParseError, SchemaError
+from gpumatch.errors import GpumatchError, IdError, SchemaError
 from gpumatch.expr import Expr
 from gpumatch.expr.normal import Splitting
 from gpumatch.keys import MAX, MIN
@@ -33,9 +33,7 @@ class Rejected:
 
     @classmethod
     def of(cls, name: Any, error: GpumatchError) -> Rejected:
-        if isinstance(error, ParseError):
-            return cls(name, error.position if error.text else None, error.message)
-        return cls(name, None, str(error))
+        return cls(name, error.position, error.message)
 
 
 def id_array(ids: Any) -> Any:

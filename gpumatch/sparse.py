@@ -16,6 +16,7 @@ from gpumatch.columns import Array, BadValue, Column, Strings, tick, zone_hint
 from gpumatch.cuda_in import from_device, length_of, on_device, type_of
 from gpumatch.errors import SchemaError
 from gpumatch.schema import AttributeType, Schema, parse_type
+from gpumatch.strangers import Strangers
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +110,30 @@ class Csr:
         if names is schema.names or (30 * len(self.attribute) >= len(names) and tuple(names) == schema.names):
             return self.attribute
         xp = library_of(self.attribute)
-        occurs = xp.zeros(len(names), dtype=np.bool_)
-        occurs[self.attribute] = True
         positions = np.full(len(names), -1, np.int32)
-        for index in np.flatnonzero(to_host(occurs)).tolist():
+        for index in self._occurring():
             found = schema.find(names[index])
             if found is not None:
                 positions[index] = found
         positioned: Array = xp.asarray(positions)[self.attribute]
         return positioned
+
+    def _occurring(self) -> list[int]:
+        """The names that entries have."""
+        occurs = library_of(self.attribute).zeros(len(self.names), dtype=np.bool_)
+        occurs[self.attribute] = True
+        found: list[int] = np.flatnonzero(to_host(occurs)).tolist()
+        return found
+
+    def strangers(self, schema: Schema) -> Strangers:
+        """The names of entries that the schema lacks, each with the first event that has it."""
+        found: Strangers = {}
+        attribute, offsets = to_host(self.attribute), to_host(self.offsets)
+        for index in self._occurring():
+            if schema.find(self.names[index]) is None:
+                entry = int((attribute == index).argmax())
+                found[self.names[index]] = int(np.searchsorted(offsets, entry, "right")) - 1
+        return found
 
     def _keep(self, position: Array) -> Array:
         keep: Array = position >= 0

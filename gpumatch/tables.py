@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +33,7 @@ from gpumatch.schema import AttributeType, Schema
 Format = Literal["parquet", "csv", "json"]
 Types = Mapping[str, pa.DataType]
 
+STANDARD = "-"  # standard input, as CSV or JSON lines; standard output, as CSV
 _FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -38,6 +42,7 @@ _FORMATS: dict[str, Format] = {
     ".json": "json",
 }
 _BATCH_ROWS = 65_536
+_LEADING = 4_096  # bytes that tell JSON lines from CSV
 _WRITE_ROWS = 65_536  # at once: small row groups make Parquet slow to read, large lists of Python rows take memory
 _BLOCK_BYTES = 8 << 20  # of CSV per batch
 _SCALARS = {
@@ -62,6 +67,8 @@ class Source:
 
 def format_of(path: str | Path) -> Format:
     """The format that a file's suffix stands for."""
+    if path == STANDARD:
+        return "csv"
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
         found = f"has the suffix {suffix!r}" if suffix else "has no suffix"
@@ -118,6 +125,25 @@ def open_table(path: str | Path, types: Types, columns: Sequence[str] | None = N
     return replace(source, batches=_explaining(path, source.batches))
 
 
+@contextmanager
+def as_file(path: str | Path) -> Iterator[str | Path]:
+    """The file itself, or a temporary copy of standard input, since files are read more than once."""
+    if path != STANDARD:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="gpumatch-") as folder:
+        copy = Path(folder) / "stdin"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        with copy.open("rb") as file:
+            suffix = ".jsonl" if file.read(_LEADING).lstrip()[:1] in (b"{", b"[") else ".csv"
+        named = copy.rename(copy.with_suffix(suffix))
+        try:
+            yield named
+        except GpumatchError as error:
+            raise GpumatchError(str(error).replace(str(named), "standard input")) from None
+
+
 def parse_row(text: str, types: Types) -> dict[str, Any]:
     """One event as a JSON object, with its values in the types of their attributes."""
     try:
@@ -138,17 +164,20 @@ def parse_row(text: str, types: Types) -> dict[str, Any]:
 
 
 class Sink:
-    """A file to be written batch by batch. It appears under its name when all is written, never half of it."""
+    """A file to be written batch by batch. It appears under its name when all is written, never half of it.
+
+    Standard output gets the batches as they come.
+    """
 
     def __init__(self, path: str | Path, schema: pa.Schema) -> None:
         self._path, self._schema = Path(path), schema
         self._waiting: list[pa.RecordBatch] = []
-        self._partial = self._path.with_name(f".{self._path.name}.partial")
+        self._partial = None if path == STANDARD else self._path.with_name(f".{self._path.name}.partial")
         kind = format_of(path)
         if kind == "csv":
-            _refuse_nested(self._path, schema)
+            _refuse_nested(path, schema)
         try:
-            self._writer = _WRITERS[kind](self._partial, schema)
+            self._writer = _WRITERS[kind](sys.stdout.buffer if self._partial is None else self._partial, schema)
         except OSError as error:
             raise GpumatchError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -170,10 +199,11 @@ class Sink:
             if kind is None:
                 self._flush()
             self._writer.close()
-            if kind is None:
+            if kind is None and self._partial is not None:
                 os.replace(self._partial, self._path)
         finally:
-            self._partial.unlink(missing_ok=True)
+            if self._partial is not None:
+                self._partial.unlink(missing_ok=True)
 
 
 class _JsonWriter:
@@ -193,7 +223,7 @@ class _JsonWriter:
         self._file.close()
 
 
-_WRITERS: dict[Format, Callable[[Path, pa.Schema], Any]] = {
+_WRITERS: dict[Format, Callable[[Any, pa.Schema], Any]] = {
     "parquet": pa.parquet.ParquetWriter,
     "csv": pa.csv.CSVWriter,
     "json": _JsonWriter,
@@ -321,12 +351,13 @@ def _without_nan(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
 
 
-def _refuse_nested(path: Path, schema: pa.Schema) -> None:
+def _refuse_nested(path: str | Path, schema: pa.Schema) -> None:
+    shown = "standard output" if path == STANDARD else path
     for field in schema:
         if pa.types.is_nested(field.type):
             raise GpumatchError(
-                f"cannot write {path}: column {field.name!r} is {field.type}, and CSV holds no lists; "
-                "choose other columns, Parquet or JSON lines"
+                f"cannot write {shown}: column {field.name!r} is {field.type}, and CSV holds no lists; "
+                "choose other columns, or a Parquet or JSON lines file"
             )
 
 

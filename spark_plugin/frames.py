@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpumatch.errors import SchemaError, nearest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_DEFAULT_PYTHON = "python3"  # what PySpark takes
 
 
 def check_frame(frame: object, what: str) -> None:
@@ -35,6 +39,23 @@ def select(frame: DataFrame, names: Iterable[str], what: str) -> DataFrame:
         if times > 1:
             raise SchemaError(f"{what} have {times} columns named {name!r}; drop or rename all but one")
     return frame.select(*("`" + name.replace("`", "``") + "`" for name in wanted))
+
+
+@contextmanager
+def own_python(session: SparkSession) -> Iterator[None]:
+    """Local workers run the Python of this process, where PYSPARK_PYTHON does not name another.
+
+    Else Spark takes the first python3 on the PATH, which in a virtual environment is often another one.
+    """
+    context: Any = getattr(session, "_sc", None)  # Connect has none
+    if context is None or not context.master.startswith("local") or context.pythonExec != _DEFAULT_PYTHON:
+        yield
+        return
+    context.pythonExec = sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = _DEFAULT_PYTHON
 
 
 def map_in_arrow(frame: DataFrame, function: Callable[[Any], Iterator[Any]], schema: StructType | str) -> DataFrame:

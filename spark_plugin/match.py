@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 import gpumatch as gm
 from gpumatch.errors import SchemaError, StorageError
-from gpumatch.spark.frames import check_frame, map_in_arrow, select
+from gpumatch.spark.frames import check_frame, map_in_arrow, own_python, select
 from gpumatch.spark.ship import ship
-from gpumatch.spark.worker import Query, match_folder, match_shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,13 +47,33 @@ def match_events(
         integers = len(matcher) > 0 and matcher.ids.dtype.kind == "i"
     fields = [StructField(field.name, field.dataType, True, field.metadata) for field in selected.schema[: len(output)]]
     fields.append(StructField(subscription, LongType() if integers else StringType()))
-    query = Query(selected.columns, [*output, subscription], integers)
+    query = {"columns": selected.columns, "output": [*output, subscription], "integers": integers}
     if isinstance(index, gm.Matcher):
-        run = partial(match_shipped, name=ship(events.sparkSession, index), query=query)
+        run = _task("match_shipped", name=ship(events.sparkSession, index), query=query)
     else:
-        run = partial(match_folder, path=_absolute(index), query=query)
+        run = _task("match_folder", path=_absolute(index), query=query)
     plain = selected.toDF(*(f"c{i}" for i in range(len(selected.columns))))  # mapInArrow fails on names with dots
-    return map_in_arrow(plain, run, StructType(fields))
+    with own_python(events.sparkSession):
+        return map_in_arrow(plain, run, StructType(fields))
+
+
+def _task(function: str, *, query: dict[str, Any], **where: str) -> Callable[[Any], Iterator[Any]]:
+    """A function of ``worker`` with its arguments. Spark sends it as code, so that it can tell what workers lack."""
+
+    def run(batches: Any) -> Iterator[Any]:
+        try:
+            from gpumatch.spark import worker
+        except ImportError as error:
+            import sys
+
+            raise ImportError(
+                f"the Python of Spark's workers, {sys.executable}, cannot import gpumatch: {error}. Install gpumatch "
+                "there, or set PYSPARK_PYTHON to a Python that has it, before the Spark session starts"
+            ) from error
+        found: Iterator[Any] = getattr(worker, function)(batches, query=worker.Query(**query), **where)
+        return found
+
+    return run
 
 
 def _output(columns: Sequence[str], subscription: str) -> list[str]:

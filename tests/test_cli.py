@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.csv
@@ -79,7 +82,7 @@ def test_build_then_match(shell: Shell, index: str) -> None:
     assert shell.out.startswith("3 subscriptions in idx")
     assert gm.load(index).match_one({"px": 5.0}) == ["cheap"]
     shown = shell("match", index, "bars.jsonl", "pairs.parquet")
-    assert shown.startswith("3 events, 3 matches, ")
+    assert shown == "3 events, 3 matches; wrote pairs.parquet\n"  # and no rate, which so few do not tell
     assert read_pairs(shell.folder / "pairs.parquet") == PAIRS
     table = pq.read_table("pairs.parquet")
     assert set(table.column_names) == {"n", "sym", "px", "at", "subscription"}
@@ -100,6 +103,102 @@ def test_formats(shell: Shell, index: str, events: str, out: str) -> None:
         pa.csv.write_csv(table, "bars.csv")
     shell("match", index, f"bars{events}", f"pairs{out}", "--columns", "n")
     assert read_pairs(shell.folder / f"pairs{out}") == PAIRS
+
+
+def test_the_rate_is_that_of_matching(shell: Shell, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_EVENTS_AT_FIRST", 1)
+    monkeypatch.setattr(cli, "_EVENTS_TO_TELL", 2)
+    ticks = iter(range(100))  # so many seconds at each look
+    monkeypatch.setattr(cli, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    shown = shell("match", index, "bars.jsonl", "pairs.parquet")
+    assert shown == "3 events, 3 matches, matched at 2 events/s; wrote pairs.parquet\n"  # the first does not count
+    monkeypatch.setattr(cli, "_EVENTS_TO_TELL", 3)
+    assert "/s" not in shell("match", index, "bars.jsonl", "pairs.parquet")
+
+
+def test_to_standard_output(shell: Shell, index: str) -> None:
+    out = shell("match", index, "bars.jsonl", "-", "--columns", "n")
+    assert out == '"n","subscription"\n' + "".join(f'"{n}","{alert}"\n' for n, alert in PAIRS)
+    assert shell.err == "3 events, 3 matches\n"
+    assert not [path.name for path in shell.folder.iterdir() if "partial" in path.name or path.name == "-"]
+    assert shell("match", index, "bars.jsonl", "-", "--columns", "") == "".join(
+        f'"{line}"\n' for line in ("subscription", "hot", "new", "cheap")
+    )
+
+
+def test_standard_output_takes_no_lists(shell: Shell) -> None:
+    shell("build", "alerts.csv", "idx", "--schema", SCHEMA)
+    pq.write_table(pa.table({"px": [5.0], "tags": [["a"]]}), "lists.parquet")
+    assert "cannot write standard output: column 'tags'" in shell.fails("match", "idx", "lists.parquet", "-")
+    assert shell("match", "idx", "lists.parquet", "-", "--columns", "px").splitlines()[1:] == ['5,"cheap"']
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("n,sym,px\na,NVDA,950\nb,X,\n", [("a", "hot"), ("b", "cheap")]),
+        ('{"n": "a", "px": 5}\n\n{"n": "b", "sym": "X"}\n', [("a", "cheap"), ("b", "cheap")]),
+        ('\n  {"n": "é", "px": 5}', [("é", "cheap")]),
+        ("n,px\n", []),
+    ],
+)
+def test_from_standard_input(
+    shell: Shell, index: str, text: str, pairs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for out in ("pairs.parquet", "-"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        printed = shell("match", index, "-", out, "--columns", "n")
+        if out == "-":
+            assert printed.splitlines()[1:] == [f'"{n}","{alert}"' for n, alert in pairs]
+        else:
+            assert read_pairs(shell.folder / out) == pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot read standard input: Empty CSV file"),
+        ("[1, 2]", "cannot read standard input: line 1 is a JSON array"),
+        ('{"px": "x"}', "cannot read standard input: column 'px', row 1: expected a JSON number"),
+        ("px\n1\ntwo\n", "cannot read standard input: column 'px', row 2"),
+    ],
+)
+def test_errors_of_standard_input(
+    shell: Shell, index: str, text: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert message in shell.fails("match", index, "-", "out.csv")
+
+
+def test_a_reader_that_has_seen_enough(shell: Shell, index: str) -> None:
+    (shell.folder / "many.csv").write_text("px\n" + "5\n" * 100_000)
+    command = f"{shlex.quote(sys.executable)} -m gpumatch match {index} many.csv -; echo $? > code"
+    run = subprocess.run(["sh", "-c", f"({command}) | head -1"], capture_output=True, text=True, check=True)
+    assert run.stdout == '"px","subscription"\n'
+    assert run.stderr == ""
+    assert (shell.folder / "code").read_text() == "141\n"
+
+
+def test_an_interrupt_is_one_line(shell: Shell, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_pairs", interrupted)
+    assert shell("match", index, "bars.jsonl", "pairs.csv", code=130) == ""
+    assert shell.err == "interrupted\n"
+    assert not list(shell.folder.glob("*pairs.csv*"))
+
+
+def test_tables_in_a_pipe_are_not_cut(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    bad = {"bad": "unknown_attribute_with_a_long_name_" + "x" * 200 + " = 1"}
+    write_alerts(shell.folder / "alerts.csv", bad)
+    shell("build", "alerts.csv", "idx", "--schema", SCHEMA, "--on-error", "collect")
+    assert "unknown_attribute_with_a_long_name_" + "x" * 200 in shell.out
+    assert max(map(len, shell.out.splitlines())) < 1000
+    monkeypatch.setenv("COLUMNS", "60")
+    shell("build", "alerts.csv", "idx", "--schema", SCHEMA, "--on-error", "collect")
+    assert max(map(len, shell.out.splitlines())) == 60
 
 
 def test_no_match_writes_an_empty_file(shell: Shell, index: str) -> None:

@@ -196,6 +196,29 @@ def test_bad_destinations(destination: Any, message: str) -> None:
     assert len(matcher) == 0
 
 
+def test_upsert_keeps_them_and_gives_new_ones() -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    matcher.add({"a": "i = 1", "b": "i = 1"}, destination=["x", None])
+    matcher.upsert({"a": "i = 2", "b": "i = 2", "c": "i = 2"}, destination="y")
+    assert list(matcher.destinations([{"i": 1}, {"i": 2}])) == [[], ["x", "y"]]
+    matcher.upsert({"a": "i = 3", "d": "i = 3", "e": "i = 3"}, destination=["ignored", "z", None])
+    assert list(matcher.destinations([{"i": 2}, {"i": 3}])) == [["y"], ["x", "z"]]
+    matcher.upsert({"d": "i = 4", "f": "i = 4"})
+    assert list(matcher.destinations([{"i": 3}, {"i": 4}])) == [["x"], ["z"]]
+
+
+def test_upsert_gives_the_first_destination() -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    matcher.add({1: "i = 1"})
+    matcher.upsert({1: "i = 1", 2: "i = 1"}, destination=7)
+    assert list(matcher.destinations([{"i": 1}])) == [[7]]
+    for destination in ("seven", [1], [1, 1.5]):
+        with pytest.raises(gm.IdError, match="destination"):
+            matcher.upsert({1: "i = 2", 3: "i = 2"}, destination=destination)
+    assert list(matcher.destinations([{"i": 1}, {"i": 2}])) == [[7], []]
+    assert list(matcher) == [1, 2]
+
+
 def test_destinations_of_two_types() -> None:
     for sealed in (False, True):
         matcher = small(destination="d")

@@ -68,6 +68,34 @@ def condition(operator: str, attribute: str) -> str:
     return f"{attribute} {forms.get(operator, f'{operator} {constant}')}"
 
 
+def anchors(page: Path) -> set[str]:
+    """What headings are called in links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *sorted((ROOT / "docs" / "index").glob("*.md")), ROOT / "bench" / "README.md"],
+    ids=lambda p: p.stem,
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    for link in links:
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_tables_of_the_readme_fit_a_screen() -> None:
+    tables = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
+    assert tables
+    assert max(map(len, tables)) <= 100
+
+
 def test_table_of_operators_is_complete() -> None:
     assert len(operators_by_kind()) == 10 * len(KINDS)
 

@@ -663,9 +663,7 @@ def test_dict_of_arrays_is_checked() -> None:
             EventBatch.of({"a": scalar, "b": ["x"]}, schema)
 
 
-@pytest.mark.parametrize(
-    "data", [1, "events.parquet", None, {1, 2}, np.zeros(3), pa.array([1]), pd.Series([1]), object()]
-)
+@pytest.mark.parametrize("data", [1, None, {1, 2}, np.zeros(3), pa.array([1]), object()])
 def test_inputs_that_are_no_events(data: Any) -> None:
     with pytest.raises(SchemaError, match=r"cannot read events from .* list of dicts"):
         EventBatch.of(data, SCHEMA)

@@ -21,7 +21,7 @@ FOLDERS = {"gpumatch": ROOT / "gpumatch", "gpumatch.kernels": ROOT / "kernels", 
 # From top to bottom: a part imports from its own layer (without cycles) and from those below it.
 LAYERS = (
     {"__main__", "cli", "spark", "demo", "doctor", "stocks", "tables", "fromtext", "jsonlines", "workloads"}
-    | {"pictures", "compiled", "occupancy", "roofline", "benchmark", "route_sim", "routing_pictures"},
+    | {"pictures", "compiled", "occupancy", "roofline", "benchmark", "route_sim", "routing_pictures", "console"},
     {"routing"},
     {"matcher", "explain"},
     {"placement"},
@@ -31,10 +31,10 @@ LAYERS = (
     {"coded", "blocks", "decode"},
     {"events"},
     {"longform", "ranges", "sources", "subscriptions", "predicates", "arrow_in", "columns", "sparse", "single"}
-    | {"cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"},
+    | {"parquet_in", "cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"},
     {"codes"},
     {"keys", "discretise"},
-    {"schema", "expr", "results"},
+    {"schema", "typenames", "expr", "results", "strangers"},
     {"arrays"},
     {"errors"},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import math
 import pickle
@@ -409,6 +410,103 @@ def test_an_interrupted_replace_loses_nothing() -> None:
     assert face(matcher) == before
 
 
+# As a mapping
+
+
+def test_upsert_adds_and_replaces() -> None:
+    matcher = filled({"a": "i = 1", "b": "i = 1"})
+    matcher.upsert({"c": "i = 1", "a": col("i") == 2})
+    assert list(matcher) == ["b", "c", "a"]
+    assert list(matcher.match([{"i": 1}, {"i": 2}])) == [["b", "c"], ["a"]]
+    matcher.upsert({})
+    assert list(matcher) == ["b", "c", "a"]
+    empty = gm.Matcher(SCHEMA)
+    empty.upsert({5: "i = 1"})
+    assert list(empty) == [5]
+
+
+def test_upsert_of_what_was_just_added_or_removed() -> None:
+    matcher = gm.Matcher(SCHEMA)
+    matcher.add({1: "i = 1"})
+    matcher.upsert({1: "i = 2", 2: "i = 2"})
+    matcher.remove([1])
+    matcher.upsert({1: "i = 3"})
+    assert list(matcher.match([{"i": 1}, {"i": 2}, {"i": 3}])) == [[], [2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("given_expressions", "kind", "name"),
+    [
+        ({1: "i = 2", 9: "i = ("}, gm.ParseError, 9),
+        ({9: "i = 2", 2: "q = 2"}, gm.SchemaError, 2),
+        ({"9": "i = 2"}, gm.IdError, "9"),
+        ({1: "i = 2", "9": "i = 2"}, gm.IdError, "9"),
+        ({1: "i = 2", 1.5: "i = 2"}, gm.IdError, 1.5),
+        ({2**63: "i = 2"}, gm.IdError, 2**63),
+        ({1: None}, gm.ParseError, 1),
+        ([1], gm.SchemaError, None),
+        (None, gm.SchemaError, None),
+    ],
+)
+def test_upsert_all_or_nothing(given_expressions: Any, kind: type[gm.GpumatchError], name: Any) -> None:
+    matcher = filled({1: "i = 1", 2: "i = 1", 3: "i = 1"})
+    before = face(matcher)
+    with pytest.raises(kind) as caught:
+        matcher.upsert(given_expressions)
+    assert caught.value.id == name
+    assert face(matcher) == before
+
+
+def test_expressions_by_id() -> None:
+    matcher = filled({"a": "x > 5 OR s = 'it''s'", "b": (col("i") == 1) & ~col("tags").is_null()})
+    assert matcher["a"] == parse("x > 5 OR s = 'it''s'")
+    assert matcher["b"] == parse("i = 1 AND NOT tags IS NULL")
+    assert str(matcher["b"]) == "i = 1 AND NOT tags IS NULL"
+    matcher.add_ranges(["r", "none"], {"i": ([1, 5], [3, 5]), "x": ([0.5, None], None)})
+    assert matcher["r"] == parse("i BETWEEN 1 AND 3 AND x >= 0.5")
+    assert matcher["none"] == parse("i = 5")
+    matcher.add_predicates({"id": ["p"] * 3, "attribute": ["i", "x", None], "op": ["<", ">", "or"], "value": [1, 2, 2]})
+    for event in ({"i": 0}, {"x": 3.0}, {"i": 5, "x": 1.0}, {}):
+        assert evaluate(matcher["p"], event, TYPED) == evaluate(parse("i < 1 OR x > 2"), event, TYPED)
+    assert isinstance(matcher["p"], gm.Expr)
+    matcher.remove(["a"])
+    with pytest.raises(KeyError, match="no subscription with the id 'a'"):
+        matcher["a"]
+
+
+def test_expressions_by_id_of_a_saved_index(tmp_path: Path) -> None:
+    matcher = filled({7: "i = 1"})
+    matcher.add_ranges([8], {"x": ([1.0], [2.0])})
+    matcher.save(tmp_path / "idx")
+    again = gm.load(tmp_path / "idx")
+    assert (again[np.int64(7)], again[8]) == (parse("i = 1"), parse("x BETWEEN 1.0 AND 2.0"))
+    assert (list(again), 8 in again, "8" in again) == ([7, 8], True, False)
+
+
+@pytest.mark.parametrize("name", ["a", True, None, 1.5, [1], slice(0, 1), 2**70, "\ud800"], ids=repr)
+def test_ids_that_are_none(name: Any) -> None:
+    matcher = filled({1: "i = 1"})
+    with pytest.raises(gm.UnknownIdError) as caught:
+        matcher[name]
+    assert caught.value.id == name
+    assert name not in matcher
+
+
+def test_iteration_sees_what_there_was() -> None:
+    matcher = filled(dict.fromkeys(range(5), "i = 1"))
+    started = iter(matcher)
+    first = next(started)
+    matcher.remove([1])
+    matcher.add({9: "i = 1"})
+    assert [first, *started] == [0, 1, 2, 3, 4]
+    assert list(matcher) == [0, 2, 3, 4, 9]
+    assert all(type(name) is int for name in matcher)
+    assert list(gm.Matcher(SCHEMA)) == []
+    many = gm.Matcher(SCHEMA)
+    many.add_ranges(np.arange(10_000), {"i": (np.zeros(10_000, int), None)})
+    assert list(many) == list(range(10_000))
+
+
 @pytest.mark.parametrize("cut", [-(2**63), 1 - 2**63, -5, 2**63 - 3])
 def test_values_far_from_the_only_constant(cut: int) -> None:
     matcher = filled({1: f"i > {cut}", 2: f"i = {cut}"})
@@ -485,6 +583,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("ranges"), st.lists(st.tuples(IDS_OF_MODEL, st.integers(-3, 3)), max_size=4)),
     st.tuples(st.just("remove"), st.lists(IDS_OF_MODEL, max_size=4)),
     st.tuples(st.just("replace"), st.dictionaries(IDS_OF_MODEL, EXPRESSIONS, max_size=3)),
+    st.tuples(st.just("upsert"), st.dictionaries(IDS_OF_MODEL, EXPRESSIONS, max_size=5)),
     st.tuples(st.just("match"), st.none()),
     st.tuples(st.just("compact"), st.none()),
     st.tuples(st.just("reload"), st.booleans()),
@@ -540,6 +639,12 @@ class Twin:
                 del self.model[name]
                 self.model[name] = expr
 
+    def upsert(self, given_expressions: dict[int, gm.Expr]) -> None:
+        self.matcher.upsert({k: str(e) if k % 2 else e for k, e in given_expressions.items()})
+        for name, expr in given_expressions.items():
+            self.model.pop(name, None)
+            self.model[name] = expr
+
     def match(self, _: None) -> None:
         self.matcher.match_one({})
 
@@ -564,9 +669,11 @@ def test_any_history_equals_the_model(index: str, operations: list[Any], batch: 
         for name, argument in operations:
             getattr(twin, name)(argument)
             assert len(twin.matcher) == len(twin.model)
-        assert twin.matcher.ids.tolist() == list(twin.model)
+        assert twin.matcher.ids.tolist() == list(twin.matcher) == list(twin.model)
         assert list(twin.matcher.match(batch)) == model_answers(twin.model, batch)
         for name in list(twin.model)[:3]:
+            held, model = twin.matcher[name], twin.model[name]
+            assert [evaluate(held, one, TYPED) for one in batch] == [evaluate(model, one, TYPED) for one in batch]
             assert twin.matcher.explain(batch[0], name).result == evaluate(twin.model[name], batch[0], TYPED)
 
 
@@ -691,7 +798,92 @@ def test_errors_name_the_subscription() -> None:
     matcher = gm.Matcher({"i": "int64"})
     with pytest.raises(gm.SchemaError) as caught:
         matcher.add({"good": "i = 1", "bad": "i = 'x'"})
-    assert caught.value.__notes__ == ["in the subscription with the id 'bad'"]
+    assert str(caught.value).startswith("subscription 'bad': attribute 'i' has type int64")
+    assert (caught.value.id, caught.value.position) == ("bad", None)
+    with pytest.raises(gm.ParseError) as parsing:
+        matcher.add_table({"id": [7, 8], "expr": ["i = 1", "i = = 2"]})
+    assert str(parsing.value).startswith("subscription 8: ")
+    assert str(parsing.value).splitlines()[1:] == ["  i = = 2", "      ^"]
+    assert (parsing.value.id, parsing.value.position) == (8, 4)
+    with pytest.raises(gm.SchemaError, match="subscription 'y': ") as ranged:
+        matcher.add_ranges(["x", "y"], {"i": ([1, 9], [2, 3])})
+    assert ranged.value.id == "y"
+    with pytest.raises(gm.SchemaError, match="subscription 0: OR at position 1 takes 2 operands") as operator:
+        matcher.add_predicates({"id": [0, 0], "attribute": ["i", None], "op": ["=", "or"], "value": [1, 2]})
+    assert operator.value.id == 0
+
+
+def test_errors_without_a_subscription() -> None:
+    with pytest.raises(gm.ParseError) as caught:
+        gm.parse("i = = 2")
+    assert (caught.value.id, caught.value.position) == (None, 4)
+    assert str(caught.value).startswith("expected a constant")
+    with pytest.raises(gm.SchemaError) as events:
+        gm.Matcher({"i": "int64"}).match([{"i": "x"}])
+    assert (events.value.id, events.value.position) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["bad", 0, -5, "", "it's 100%\n{x}"])
+def test_ids_in_errors_are_as_they_were_given(name: Any) -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    with pytest.raises(gm.ParseError) as caught:
+        matcher.add({name: "i ="})
+    assert caught.value.id == name
+    assert str(caught.value).startswith(f"subscription {name!r}: ")
+
+
+def test_errors_of_ids_name_them_once() -> None:
+    matcher = filled({"a": "i = 1"})
+    for name in ("a", 1.5, 5):
+        with pytest.raises(gm.IdError) as caught:
+            matcher.add({name: "i = 1"})
+        assert caught.value.id == name
+        assert str(caught.value).count(repr(name)) == 1
+        assert not str(caught.value).startswith("subscription")
+
+
+def test_an_unknown_id_is_a_key_error() -> None:
+    matcher = filled({"a": "i = 1"})
+    for call in (
+        lambda: matcher.remove(["b"]),
+        lambda: matcher.replace({"b": "i = 1"}),
+        lambda: matcher.explain({}, "b"),
+    ):
+        with pytest.raises(KeyError) as caught:
+            call()
+        assert isinstance(caught.value, gm.UnknownIdError)
+        assert isinstance(caught.value, gm.IdError)
+        assert (str(caught.value), caught.value.id) == ("there is no subscription with the id 'b'", "b")
+
+
+@pytest.mark.parametrize(
+    "expressions", [{"a": "i = = 1"}, {"a": "q = 1"}, {"b": "i = 1"}, {2: "i = 1"}, {"c": ""}, {"c": None}], ids=str
+)
+def test_errors_are_pickled(expressions: Any) -> None:
+    matcher = filled({"b": "i = 1"})
+    with pytest.raises(gm.GpumatchError) as caught:
+        matcher.add(expressions)
+    error = caught.value
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert (again.id, again.position, again.message) == (error.id, error.position, error.message)
+
+
+@pytest.mark.parametrize("kind", [getattr(gm, name) for name in gm.__all__ if name.endswith("Error")])
+def test_errors_of_every_kind_are_pickled(kind: type[gm.GpumatchError]) -> None:
+    assert (str(kind("why")), kind("why").id, kind("why").position) == ("why", None, None)
+    error = kind("why")
+    error.id = 3
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.id, str(again)) == (kind, 3, str(error))
+
+
+def test_collected_errors_do_not_repeat_the_id() -> None:
+    matcher = gm.Matcher({"i": "int64"})
+    rejected = matcher.add({"x": "i = = 1", "y": "q = 1", "z": ""}, on_error="collect")
+    assert [(one.id, one.position) for one in rejected] == [("x", 4), ("y", None), ("z", 0)]
+    assert not any("subscription" in one.message or "^" in one.message for one in rejected)
 
 
 def test_tables_that_cannot_be_read(tmp_path: Path) -> None:

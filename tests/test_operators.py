@@ -218,7 +218,7 @@ def test_through_the_a_tree() -> None:
 
 def test_operators_alone_are_no_subscription() -> None:
     rows = {"id": [1], "attribute": pa.nulls(1), "op": ["and"], "value": pa.nulls(1)}
-    with pytest.raises(gm.SchemaError, match="AND of the id 1 at position 0 takes 2 operands, found 0 before it"):
+    with pytest.raises(gm.SchemaError, match="AND at position 0 takes 2 operands, found 0 before it"):
         filled(rows)
 
 
@@ -316,7 +316,7 @@ def test_nesting_has_a_limit() -> None:
         rows += [(1, None, "not", None)]
     good = [(2, *row[1:]) for row in rows[:-1]]
     for splitting in Splitting:
-        with pytest.raises(gm.ParseError, match="the id 1 is nested more than 1000 levels deep"):
+        with pytest.raises(gm.ParseError, match="subscription 1: the expression is nested more than 1000 levels deep"):
             filled(table(*rows), splitting)
         assert filled(table(*good), splitting).match_one({"i": 1}) == [2]
         chain = [(3, "i", "=", 0)] + [(3, "i", "=", at) for at in range(1, 4000)]
@@ -344,19 +344,19 @@ def test_explain_knows_programs(splitting: Splitting) -> None:
 
 
 WRONG: list[tuple[list[tuple[Any, ...]], str]] = [
-    ([("i", "=", 1), (None, "or", 2)], "OR of the id 2 at position 2 takes 2 operands, found 1 before it"),
-    ([(None, "not", None), ("i", "=", 1)], "NOT of the id 2 at position 1 takes 1 operand, found 0"),
-    ([("i", "=", 1), ("j", "=", 1), (None, "and", 2), (None, "xor", 3)], "XOR of the id 2 at position 4 takes 3"),
-    ([("i", "=", 1), (None, "and", 1)], "AND of the id 2 at position 2 takes the number of its operands in 'value', a"),
+    ([("i", "=", 1), (None, "or", 2)], "OR at position 2 takes 2 operands, found 1 before it"),
+    ([(None, "not", None), ("i", "=", 1)], "NOT at position 1 takes 1 operand, found 0"),
+    ([("i", "=", 1), ("j", "=", 1), (None, "and", 2), (None, "xor", 3)], "XOR at position 4 takes 3"),
+    ([("i", "=", 1), (None, "and", 1)], "AND at position 2 takes the number of its operands in 'value', a"),
     ([("i", "=", 1), ("i", "=", 1), (None, "or", 0)], "a whole number of 2 or more (null: 2), found 0"),
     ([("i", "=", 1), ("i", "=", 1), (None, "or", -2)], "found -2"),
     (
         [("i", "=", 1), (None, "not", 2)],
-        "NOT of the id 2 at position 2 takes the number of its operands in 'value', 1 ",
+        "NOT at position 2 takes the number of its operands in 'value', 1 ",
     ),
     ([("i", "=", 1), ("i", "=", 1), ("i", "=", 1), (None, "xnor", 3)], "2 (null: 2), found 3"),
     ([("i", "=", 1), ("i", "=", 1), ("i", "or", 2)], "joins conditions and has no attribute, found 'i'; leave it null"),
-    ([("i", "=", 1), ("i", "=", 1), (None, "or", [2])], "OR of the id 2 at position 3 has no values, found [2]"),
+    ([("i", "=", 1), ("i", "=", 1), (None, "or", [2])], "OR at position 3 has no values, found [2]"),
     ([("i", "=", 1), ("i", "=", 1), (None, "xnr", 2)], "unknown operator 'xnr'; did you mean 'xnor'"),
     ([("i", "=", 1), (None, "nott", None), (None, "or", 5)], "unknown operator 'nott'; did you mean 'not'"),
     ([("s", "=", "x"), (None, "or", "2")], "takes 2 operands, found 1"),

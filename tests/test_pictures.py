@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,24 @@ def test_draw(index: IndexParams, tmp_path: Path) -> None:
     path = tmp_path / "p.png"
     pictures.draw(loaded(index, workloads.dense(2000, dims=5, k=3)), path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("longest", [6, 40, 300])
+def test_names_below_bars_do_not_overlap(longest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    turn = pictures._turn_crowded_names
+    monkeypatch.setattr(pictures, "_turn_crowded_names", lambda figure: (turn(figure), drawn.append(figure)))
+    shared = " OR ".join(f"a = {i}" for i in range(longest))
+    pictures.draw(
+        texts({"a": "int64", "b": "int64"}, gm.ATree(), *(f"b = {i} OR {shared}" for i in range(longest))),
+        tmp_path / "atree.png",
+    )
+    [figure] = drawn
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+        assert len(boxes) > 1
+        assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
 def test_what_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,31 @@ def test_events_out_of_range(event: int) -> None:
         matches([[0], [], [1]]).ids(event)
 
 
+@given(st.lists(st.lists(st.integers(0, 3), max_size=20)), st.data())
+def test_results_are_sequences(lists: list[list[int]], data: st.DataObject) -> None:
+    found, plain = matches(lists), [[WORDS[row].as_py() for row in rows] for rows in lists]
+    assert [found[i] for i in range(len(found))] == [found[i - len(found)] for i in range(len(found))] == plain
+    assert list(reversed(found)) == plain[::-1]
+    chosen = data.draw(st.slices(len(plain)))
+    part = found[chosen]
+    assert isinstance(part, Matches)
+    assert (list(part), len(part), part.n_pairs) == (plain[chosen], len(plain[chosen]), sum(map(len, plain[chosen])))
+    assert part.offsets.dtype == np.int64
+    assert part.rows.dtype == found.rows.dtype
+
+
+def test_items_that_are_none() -> None:
+    found = matches([[0], [], [1]])
+    assert found[np.int64(-1)] == ["b"]
+    with pytest.raises(IndexError, match="event 3 is out of range"):
+        found[3]
+    with pytest.raises(TypeError):
+        found["a"]  # type: ignore[call-overload]
+    assert list(found[5:]) == []
+    assert found[:] == found
+    assert found[::-1].to_arrow().to_pydict() == {"event": [0, 2], "subscription": ["b", "a"]}
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_tables(dtype: Any) -> None:
     found = matches([[0, 2], [], [3]], dtype=dtype)
