@@ -220,11 +220,19 @@ class BlockBuilder:
             self._clauses.append((rows, programs, literals))
 
     def add_flat(
-        self, row: Array, counts: Array, attribute: Array, lo: Array, hi: Array, programs: Array | None = None
+        self,
+        row: Array,
+        counts: Array,
+        attribute: Array,
+        lo: Array,
+        hi: Array,
+        programs: Array | None = None,
+        kind: Array | None = None,
     ) -> None:
-        """Clauses of RANGE predicates only, given predicate by predicate: ``counts[c]`` belong to clause ``c``."""
+        """Clauses given predicate by predicate: ``counts[c]`` belong to clause ``c``; without ``kind`` all are RANGE."""
         programs = np.full(len(row), -1, np.int32) if programs is None else programs
-        self._flat.append((row, programs, counts, attribute, np.zeros(len(attribute), np.uint8), lo, hi))
+        kind = np.full(len(attribute), RANGE, np.uint8) if kind is None else kind
+        self._flat.append((row, programs, counts, attribute, kind, lo, hi))
 
     def build(self, length: int) -> Block:
         """The block of all that was added."""
@@ -328,9 +336,9 @@ def own_ranges(kind: Array, lo: Array, hi: Array, count: int) -> tuple[Array, Ar
     return np.flatnonzero(used), lo, hi
 
 
-def never(kind: Array, lo: Array, hi: Array, is_string: bool) -> Array:
+def never(kind: Array, lo: Array, hi: Array, is_string: bool | Array) -> Array:
     """Which predicates nothing satisfies. Cuts of strings do not sort yet; an empty range of them is EMPTY."""
-    empty: Array = (lo == EMPTY[0]) & (hi == EMPTY[1]) if is_string else lo > hi
+    empty: Array = (lo > hi) & (((lo == EMPTY[0]) & (hi == EMPTY[1])) | ~np.asarray(is_string))
     no_ranges: Array = ((kind == SET) | (kind == ANY)) & (lo >= hi)
     never: Array = (empty & (kind == RANGE)) | no_ranges
     return never

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -12,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpumatch.binding import RowBinder, bound_set, distinct_constant, formula_set, numbers_in
+from gpumatch.constant_columns import clock_keys, prefix_ranges, string_ranges
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate, Slot, coerce, constant, parse_many
 from gpumatch.expr.normal import Elements, Formula, Presence, Splitting, Step, Values, normal_form
 from gpumatch.expr.typing_rules import operands
 from gpumatch.keys import INF_KEY, MAX, MIN, Set, around
-from gpumatch.predicates import ANY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, op_item
+from gpumatch.predicates import ANY, EMPTY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, op_item
 from gpumatch.programs import Literals
 from gpumatch.schema import AttributeType
 
@@ -110,7 +112,7 @@ class GroupAdder:
         if few:
             self._rows.add(group.template, group.rows, group.constants, group.raw, form, errors)
             return
-        binding = _Binding(self._builder, self._attributes, group)
+        binding = Binding(self._builder, self._attributes, group)
         binding.check(errors)
         programs = binding.programs(form.program) if form.program else None
         for clause in form.clauses:
@@ -122,7 +124,7 @@ class GroupAdder:
         return self._attributes.schema[name].multi if known is None else known  # an unknown one is an error
 
 
-class _Binding:
+class Binding:
     """A group's constants as ranges and sets of keys, as arrays where all are plain, else row by row."""
 
     def __init__(self, builder: BlockBuilder, attributes: Attributes, group: Group) -> None:
@@ -133,35 +135,51 @@ class _Binding:
         self._sets: dict[int, list[Set]] = {}
         self._ranges: dict[int, tuple[Array, Array] | None] = {}
 
-    def check(self, errors: dict[int, GpumatchError]) -> None:
+    def check(self, errors: dict[int, GpumatchError], as_arrays: bool = True) -> None:
         """Bind every predicate; rows with a constant of the wrong type are dropped and reported."""
         bad: dict[int, GpumatchError] = {}
         for at, item in enumerate(self.program):
             if isinstance(item, Predicate) and item.op != "null":
-                ranges = self._points_of(item) if item.op == "in" else self._bind_ranges(item)
-                self._ranges[at] = ranges
-                if ranges is None:
+                self._ranges[at] = None
+                if as_arrays:
+                    self._ranges[at] = self._points_of(item) if item.op == "in" else self._bind_ranges(item)
+                if self._ranges[at] is None:
                     self._sets[at] = self._bind_sets(item, bad)
         if bad:
             errors.update((int(self.rows[at]), error) for at, error in bad.items())
-            keep = [at for at in range(len(self.rows)) if at not in bad]
-            self.rows = self.rows[keep]
-            self.columns = [[column[at] for at in keep] for column in self.columns]
-            self._sets = {number: [sets[at] for at in keep] for number, sets in self._sets.items()}
-            self._ranges = {at: pair and (pair[0][keep], pair[1][keep]) for at, pair in self._ranges.items()}
+            self.keep([at for at in range(len(self.rows)) if at not in bad])
+
+    def keep(self, places: list[int]) -> None:
+        """Go on with these of the rows."""
+        self.rows = self.rows[places]
+        self.columns = [[column[at] for at in places] for column in self.columns]
+        self._sets = {number: [sets[at] for at in places] for number, sets in self._sets.items()}
+        self._ranges = {at: pair and (pair[0][places], pair[1][places]) for at, pair in self._ranges.items()}
+
+    def only(self, places: list[int]) -> Binding:
+        """The same of some of the rows."""
+        part = copy(self)
+        part.keep(places)
+        return part
 
     def _type(self, predicate: Predicate) -> AttributeType:
         return self.attributes.schema[predicate.attribute]
 
     def _bind_ranges(self, predicate: Predicate) -> tuple[Array, Array] | None:
         """First and last keys as arrays, for what large sets mostly hold: exact numbers, and equal strings."""
-        type = self._type(predicate)
+        type, op = self._type(predicate), predicate.op
         slots = [value for value in predicate.values if isinstance(value, Slot)]
-        if type.multi or predicate.op in ("in", "like") or len(slots) < len(predicate.values):
+        if type.multi or op == "in" or len(slots) < len(predicate.values):
             return None
         if type.kind == "string":
-            plain = predicate.op == "=" and slots[0].kind == "literal"
-            return self._equal_strings(self.columns[slots[0].index]) if plain else None
+            columns = [self.columns[slot.index] for slot in slots]
+            if self.raw and op == "like":
+                return prefix_ranges(columns[0], type, self.builder.range_of)
+            if self.raw and all(slot.kind == "literal" for slot in slots):
+                return string_ranges(op, columns, self.builder.key)
+            return self._equal_strings(columns[0]) if op == "=" and slots[0].kind == "literal" else None
+        if op == "like":
+            return None
         points = [self._points(slot, type, predicate.attribute) for slot in slots]
         if any(point is None for point in points):
             return None
@@ -174,6 +192,9 @@ class _Binding:
             return number_keys(column, type)
         if type.kind == "bool":
             return None
+        keys = clock_keys(column, slot.kind, type) if self.raw else None
+        if keys is not None:
+            return keys
         known: dict[Any, int] = {}
         try:
             for value in set(column):
@@ -188,10 +209,9 @@ class _Binding:
     def _equal_strings(self, column: Sequence[str]) -> tuple[Array, Array] | None:
         known: dict[str, int] = {}
         for text in set(column):
-            if not isinstance(text, str) or (self.raw and text[0] != "'"):
+            if self.raw or not isinstance(text, str):
                 return None
-            value = text[1:-1].replace("''", "'") if self.raw else text
-            known[text] = self.builder.key((value.encode(), 0))
+            known[text] = self.builder.key((text.encode(), 0))
         lo = np.fromiter(map(known.__getitem__, column), np.int64, len(column))
         return lo, lo + 1
 
@@ -258,6 +278,10 @@ class _Binding:
         if ranges is None or not isinstance(item, Predicate) or item.op not in ("<", "<=", ">", ">="):
             return None
         lo, hi = ranges
+        if self._type(item).kind == "string":
+            if ((lo == MIN) == (hi == MIN)).any():  # nothing, or all
+                return None
+            return hi, lo
         if (lo > hi).any() or ((lo == MIN) & (hi == MAX)).any():  # at the ends of the keys: rare, and left to sets
             return None
         return (hi + 1, np.full(len(hi), MAX)) if item.op in ("<", "<=") else (np.full(len(lo), MIN), lo - 1)
@@ -267,14 +291,15 @@ class _Binding:
         number = formula if isinstance(formula, int) else formula[1][0] if formula[0] == "not" else None
         item = self.program[number] if isinstance(number, int) else None
         ranges = self._ranges[number] if isinstance(number, int) else None
-        if ranges is None or not isinstance(item, Predicate) or item.op not in ("in", "=", "between"):
+        if ranges is None or not isinstance(item, Predicate) or item.op not in ("in", "=", "between", "like"):
             return None
         lo, hi = ranges
         if item.op == "in" and number == formula:
             return lo, hi
-        if (lo > hi).any():
-            return None
         is_string = self.attributes.schema.types[at].kind == "string"
+        open_ended = (lo == MIN) | (hi == MIN) | (hi == EMPTY[1]) if is_string else lo > hi
+        if open_ended.any():
+            return None
         return outside(lo.reshape(len(lo), -1), hi.reshape(len(hi), -1), is_string)
 
     def _points_of(self, item: Predicate) -> tuple[Array, Array] | None:

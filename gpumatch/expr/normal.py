@@ -358,6 +358,8 @@ def _part(node: _Node, wanted: bool) -> _Part:
 
 def _merge(clause: Clause) -> Clause | None:
     """One literal per single-valued attribute; None if the clause contradicts itself."""
+    if len({literal.attribute for literal in clause}) == len(clause):
+        return clause
     formulas: dict[str, list[Formula]] = {}
     present: dict[str, bool] = {}
     others: list[Literal] = []

@@ -43,6 +43,11 @@ def parse_template(text: str) -> tuple[Expr, list[Token]]:
     return template, [token for token in tokens if token.kind == "constant"]
 
 
+def parse_connectives(tokens: list[Token], condition: Predicate) -> Expr:
+    """The expression of tokens among which those of kind ``condition`` stand for all of a condition."""
+    return _Connectives(tokens, condition).run()
+
+
 class _Frame:
     """An operator or an open parenthesis that waits for what follows."""
 
@@ -57,13 +62,10 @@ class _Parser:
 
     def __init__(self, text: str, tokens: list[Token]) -> None:
         self.text, self.tokens = text, tokens
+        self.token = tokens[0]
         self.at = self.slots = self.depth = 0
         self.frames: list[_Frame] = []
         self.program: list[Item] = []
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.at]
 
     def run(self) -> Expr:
         if self.token.kind == "end":
@@ -246,8 +248,11 @@ class _Parser:
     # Tokens
 
     def next(self) -> Token:
+        """Go on to the next token; returns the one before it."""
+        token = self.token
         self.at += 1
-        return self.tokens[self.at - 1]
+        self.token = self.tokens[self.at]
+        return token
 
     def skip(self, kind: str, what: str) -> None:
         if self.token.kind != kind:
@@ -260,3 +265,15 @@ class _Parser:
 
     def error(self, message: str, position: int | None = None) -> ParseError:
         return ParseError(message, self.text, self.token.position if position is None else position)
+
+
+class _Connectives(_Parser):
+    """Parses connectives and parentheses only."""
+
+    def __init__(self, tokens: list[Token], condition: Predicate) -> None:
+        super().__init__("", tokens)
+        self.given = condition
+
+    def condition(self) -> Item:
+        self.skip("condition", "a condition")
+        return self.given

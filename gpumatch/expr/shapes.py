@@ -98,7 +98,7 @@ def _shape(group: _Group, texts: Sequence[str], errors: dict[int, ParseError]) -
     columns = [group.flat[slot.index :: len(slots)] for slot in slots]
     rows = group.rows
     group.flat = []
-    bad = {at for slot, column in zip(slots, columns, strict=True) for at in _malformed(column, slot.kind)}
+    bad = {at for slot, column in zip(slots, columns, strict=True) for at in malformed(column, slot.kind)}
     if bad:
         errors.update((rows[at], _misfit(texts[rows[at]])) for at in bad)
         keep = [at for at in range(len(rows)) if at not in bad]
@@ -111,7 +111,7 @@ def _slots(template: Expr) -> Iterator[Slot]:
     return (value for item in template.predicates() for value in item.values if isinstance(value, Slot))
 
 
-def _malformed(column: list[str], kind: SlotKind) -> list[int]:
+def malformed(column: list[str], kind: SlotKind) -> list[int]:
     """Positions of constants that have no value."""
     doubtful = set(column)
     if kind == "literal":  # strings and numbers are well-formed by their tokens; only a large float is no number
