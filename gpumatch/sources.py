@@ -16,7 +16,8 @@ from gpumatch.expr.normal import Splitting
 from gpumatch.keys import MAX, MIN
 from gpumatch.longform import LONG_FORM
 from gpumatch.predicates import Attributes, Block, BlockBuilder
-from gpumatch.subscriptions import GroupAdder, group_expressions
+from gpumatch.subscriptions import GroupAdder, group_alike, group_expressions
+from gpumatch.unlike import add_unlike
 
 _SPLITTING = {"atree": Splitting.NEVER}  # the other indexes are made for conjunctions
 _AUTO_SPLITTING = Splitting.BRANCHES
@@ -104,7 +105,10 @@ def expression_block(
     adder = GroupAdder(builder, attributes, splitting)
     errors: dict[int, GpumatchError] = {}
     for start in range(0, len(sources), _AT_ONCE):
-        for group in group_expressions(sources, range(start, min(start + _AT_ONCE, len(sources))), errors):
+        rows: Sequence[int] = range(start, min(start + _AT_ONCE, len(sources)))
+        groups, rows = group_alike(sources, rows, errors)
+        rows = add_unlike(builder, attributes, splitting, sources, rows)
+        for group in groups + group_expressions(sources, rows, errors):
             adder.add(group, errors)
     return builder.build(len(sources)), dict(sorted(errors.items()))
 

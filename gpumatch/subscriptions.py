@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from gpumatch.binding import RowBinder, bound_set, distinct_constant, formula_set, numbers_in
 from gpumatch.constant_columns import clock_keys, prefix_ranges, string_ranges
 from gpumatch.errors import GpumatchError
-from gpumatch.expr import Expr, Op, Predicate, Slot, coerce, constant, parse_many
+from gpumatch.expr import Expr, Op, Predicate, Shape, Slot, coerce, constant, parse_alike, parse_many
 from gpumatch.expr.normal import Elements, Formula, Presence, Splitting, Step, Values, normal_form
 from gpumatch.expr.typing_rules import operands
 from gpumatch.keys import INF_KEY, MAX, MIN, Set, around
@@ -52,8 +52,24 @@ def group_expressions(
             texts.append(row)
     shapes, wrong = parse_many([sources[row] for row in texts])  # type: ignore[misc]
     errors.update((texts[at], error) for at, error in wrong.items())
-    groups = [Group(shape.template, [texts[at] for at in shape.rows], shape.constants, True) for shape in shapes]
-    return groups + group_built(built)
+    return _groups(shapes, texts) + group_built(built)
+
+
+def group_alike(
+    sources: Sequence[str | Expr], rows: Sequence[int], errors: dict[int, GpumatchError]
+) -> tuple[list[Group], list[int]]:
+    """Groups of shapes that many texts have, and the rows that are in none of them."""
+    texts = [row for row in rows if isinstance(sources[row], str)]
+    if len(texts) < _MANY:
+        return [], list(rows)
+    shapes, wrong, others = parse_alike([sources[row] for row in texts], _MANY)  # type: ignore[misc]
+    errors.update((texts[at], error) for at, error in wrong.items())
+    built = [row for row in rows if not isinstance(sources[row], str)]
+    return _groups(shapes, texts), sorted(built + [texts[at] for at in others])
+
+
+def _groups(shapes: Iterable[Shape], rows: Sequence[int]) -> list[Group]:
+    return [Group(shape.template, [rows[at] for at in shape.rows], shape.constants, True) for shape in shapes]
 
 
 def group_built(expressions: Iterable[tuple[int, Expr]]) -> list[Group]:
@@ -125,10 +141,15 @@ class GroupAdder:
 
 
 class Binding:
-    """A group's constants as ranges and sets of keys, as arrays where all are plain, else row by row."""
+    """A group's constants as ranges and sets of keys, as arrays where all are plain, else row by row.
 
-    def __init__(self, builder: BlockBuilder, attributes: Attributes, group: Group) -> None:
-        self.builder, self.attributes = builder, attributes
+    ``owners``: the attribute of each row, where a predicate stands for those on several attributes of one type.
+    """
+
+    def __init__(
+        self, builder: BlockBuilder, attributes: Attributes, group: Group, owners: Array | None = None
+    ) -> None:
+        self.builder, self.attributes, self.owners = builder, attributes, owners
         self.program, self.raw = group.template.program, group.raw
         self.columns = group.constants
         self.rows: Array = np.array(group.rows, np.int32)
@@ -152,6 +173,7 @@ class Binding:
     def keep(self, places: list[int]) -> None:
         """Go on with these of the rows."""
         self.rows = self.rows[places]
+        self.owners = None if self.owners is None else self.owners[places]
         self.columns = [[column[at] for at in places] for column in self.columns]
         self._sets = {number: [sets[at] for at in places] for number, sets in self._sets.items()}
         self._ranges = {at: pair and (pair[0][places], pair[1][places]) for at, pair in self._ranges.items()}
@@ -239,7 +261,8 @@ class Binding:
             return [self.builder.constant(presence, RANGE if literal.present else NULL, len(self.rows))]
         if isinstance(literal, Values):
             return [self._values(at, literal.formula)]
-        found = self.builder.literals(at, self._row_sets(literal.predicate), NONE if literal.negated else ANY)
+        kind = NONE if literal.negated else ANY
+        found = self.builder.literals(at, self._row_sets(literal.predicate), kind, self.owners)
         if not literal.negated:
             return [found]
         return [found, self.builder.constant(presence, RANGE, len(self.rows))]
@@ -250,12 +273,12 @@ class Binding:
             return Literals(at, np.zeros(len(self.rows), np.uint8), *ranges)
         several = self._several_ranges(at, formula)
         if several is not None:
-            return self.builder.range_literals(at, *several)
+            return self.builder.range_literals(at, *several, self.owners)
         kind = self.attributes.schema.types[at].kind
         numbers = list(numbers_in(formula))
         rows = zip(*[self._row_sets(number) for number in numbers], strict=True)
         sets = [formula_set(formula, dict(zip(numbers, row, strict=True)), kind) for row in rows]
-        return self.builder.literals(at, sets)
+        return self.builder.literals(at, sets, None, self.owners)
 
     def _plain_range(self, at: int, formula: Formula) -> tuple[Array, Array] | None:
         """The range of a formula that is a predicate, or an intersection of numeric ones, bound as arrays."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gpumatch.binding import bound_set, formula_set, numbers_in
+from gpumatch.binding import bound_set, distinct_constant, formula_set, numbers_in
 from gpumatch.codes import pointers, spans
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate
@@ -23,10 +23,11 @@ from gpumatch.expr.normal import Elements, Form, Formula, Literal, Presence, Spl
 from gpumatch.expr.shapes import malformed
 from gpumatch.expr.typing_rules import operands
 from gpumatch.keys import Set, complement
-from gpumatch.predicates import RANGE, Array, Attributes, BlockBuilder, never, op_item
+from gpumatch.predicates import NULL, RANGE, Array, Attributes, BlockBuilder, never, op_item
 from gpumatch.programs import Columns
 from gpumatch.subscriptions import Binding, Group
 
+_FEW = 256  # texts up to which the parser is as fast
 _MANY = 16  # conditions of one kind from which binding whole columns pays
 _JOIN = 1 << 40  # in forms, the number of the first join: above those of a text's conditions
 _VALUES, _LIST, _NULL, _NOT_NULL = range(4)  # what a condition is to others on the same attribute
@@ -37,7 +38,9 @@ _Leaves: TypeAlias = "tuple[int, ...]"  # of each condition the first one on its
 def add_unlike(
     builder: BlockBuilder, attributes: Attributes, splitting: Splitting, sources: Sequence[Any], rows: Sequence[int]
 ) -> list[int]:
-    """Add those of the rows that are plain and right expressions; returns the others."""
+    """Add those of the rows that are plain and right expressions as text; returns the others."""
+    if len(rows) < _FEW:
+        return list(rows)
     reader = Reader()
     left = [row for row in rows if not reader.read(row, sources[row])]
     if reader.rows:
@@ -145,32 +148,41 @@ class _Tests:
         width = np.array([len(one.slots) for one in reader.conditions], np.int64)
         self.first_constant = pointers(width[self.condition])[:-1]
         self.wrong = np.zeros(len(self.counts), np.bool_)  # texts with a condition that does not suit the schema
-        self._describe()
-        order = np.argsort(self.condition, kind="stable")
-        ends = pointers(np.bincount(self.condition, minlength=len(width)))
-        numbers = [order[first:last] for first, last in zip(ends[:-1], ends[1:], strict=True)]
-        self.bindings = [self._binding(*pair) for pair in zip(reader.conditions, numbers, strict=True)]
-
-    def _describe(self) -> None:
-        """Attribute, negation and kind of each condition; texts with one that no constants could suit are wrong."""
-        found = [_described(one.predicate, self.attributes) for one in self.reader.conditions]
-        table = np.array(found, np.int64).reshape(-1, 3)[self.condition]
-        self.attribute, self.negated, self.what = table.T
+        kinds = [_described(one.predicate, attributes) for one in reader.conditions]
+        table = np.array([kind[:3] for kind in kinds], np.int64)
+        self.attribute, self.negated, self.what = table[self.condition].T
         self.wrong[self.text[self.attribute < 0]] = True
+        groups: dict[Any, list[int]] = {}
+        for at, (attribute, _, what, key) in enumerate(kinds):
+            if attribute >= 0 and what < _NULL:
+                groups.setdefault(key, []).append(at)
+        self.bindings = self._bindings(list(groups.values()))
 
-    def _binding(self, condition: Condition, numbers: Array) -> Binding | None:
-        """The constants of all conditions of a kind; None if there are none in texts that are right."""
-        numbers = numbers[~self.wrong[self.text[numbers]]]
-        if len(numbers) == 0:
-            return None
-        first = self.first_constant[numbers]
+    def _bindings(self, groups: list[list[int]]) -> list[tuple[Predicate, Binding]]:
+        """The constants of conditions that differ in nothing else, save in attributes of one type."""
+        group_of = np.full(len(self.reader.conditions), len(groups))
+        for number, members in enumerate(groups):
+            group_of[members] = number
+        group = np.where(self.wrong[self.text], len(groups), group_of[self.condition])
+        order = np.argsort(group, kind="stable")
+        ends = pointers(np.bincount(group, minlength=len(groups) + 1))
+        found = []
+        for number, members in enumerate(groups):
+            numbers = order[ends[number] : ends[number + 1]]
+            if len(numbers):
+                found.append(self._binding(self.reader.conditions[members[0]], numbers))
+        return found
+
+    def _binding(self, condition: Condition, numbers: Array) -> tuple[Predicate, Binding]:
+        predicate, first = condition.predicate, self.first_constant[numbers]
         columns = [self.constants[first + slot.index].tolist() for slot in condition.slots]
-        binding = Binding(self.builder, self.attributes, Group(Expr((condition.predicate,)), numbers, columns, True))
+        group = Group(Expr((predicate,)), numbers, columns, True)
+        binding = Binding(self.builder, self.attributes, group, self.attribute[numbers])
         literals = [column for slot, column in zip(condition.slots, columns, strict=True) if slot.kind == "literal"]
         bad: dict[int, GpumatchError] = {}
         binding.check(bad, len(numbers) >= _MANY and not any(malformed(column, "literal") for column in literals))
         self.wrong[self.text[list(bad)]] = True
-        return binding
+        return predicate, binding
 
     def bind(self, uses: _Uses) -> None:
         """The predicates of the tests that are used."""
@@ -181,11 +193,12 @@ class _Tests:
             np.zeros(count, np.int64),
             np.zeros(count, np.int64),
         )
+        self.columns[0][: 2 * len(self.condition)] = np.repeat(self.attribute, 2)
         self.presence = np.full(count, -1, np.int32)  # a column that must be there besides
-        for condition, binding in zip(self.reader.conditions, self.bindings, strict=True):
+        for predicate, binding in self.bindings:
             for negated in (False, True):
-                if binding is not None:
-                    self._bind(condition.predicate, binding, negated, uses.used)
+                self._bind(predicate, binding, negated, uses.used)
+        self._bind_nulls()
         self._bind_joins(uses)
 
     def _bind(self, predicate: Predicate, binding: Binding, negated: bool, used: Array) -> None:
@@ -196,16 +209,24 @@ class _Tests:
         if not wanted.all():
             tests, binding = tests[wanted], binding.only(np.flatnonzero(wanted).tolist())
         name = predicate.attribute
-        literal: Literal = Values(name, ("not", (0,)) if negated else 0)
-        if predicate.op == "null":
-            literal = Presence(name, negated)
-        elif self.attributes.schema[name].multi:
-            literal = Elements(name, 0, negated)
-        found, *besides = binding.literals(literal)
-        for column, values in zip(self.columns, (found.attribute, found.kind, found.lo, found.hi), strict=True):
+        is_list = self.attributes.schema[name].multi
+        found = binding.literals(
+            Elements(name, 0, negated) if is_list else Values(name, ("not", (0,)) if negated else 0)
+        )[0]
+        for column, values in zip(self.columns[1:], (found.kind, found.lo, found.hi), strict=True):
             column[tests] = values
-        for other in besides:
-            self.presence[tests] = other.attribute
+        if is_list and negated:
+            self.presence[tests] = self.attributes.presence[self.columns[0][tests]]
+
+    def _bind_nulls(self) -> None:
+        """IS NULL is true of what is missing, and false of what is there, in the column that tells of its presence."""
+        numbers = np.flatnonzero(self.what >= _NULL)
+        columns = self.attributes.presence[self.attribute[numbers]]
+        for at, kind in ((2 * numbers, NULL), (2 * numbers + 1, RANGE)):
+            rows = [self.builder.constant_predicate(column, kind) for column in range(len(self.attributes))]
+            table = np.array(rows, np.int64)[columns]
+            for column, values in zip(self.columns, table.T, strict=True):
+                column[at] = values
 
     def _bind_joins(self, uses: _Uses) -> None:
         """Joins are intersections of ranges mostly, which arrays tell; others are combined one by one."""
@@ -238,15 +259,17 @@ class _Tests:
         return complement(found, type.kind) if predicate.negated else found
 
 
-def _described(predicate: Predicate, attributes: Attributes) -> tuple[int, bool, int]:
-    """The number of the attribute, or -1 if the predicate does not suit it; whether it is negated, and what it is."""
+def _described(predicate: Predicate, attributes: Attributes) -> tuple[int, bool, int, Any]:
+    """The number of the attribute, or -1 if the predicate does not suit it; whether it is negated, what it is, and what
+    those have in common whose constants are bound together."""
     try:
         type = attributes.schema[predicate.attribute]
         operands(predicate, type)
     except GpumatchError:
-        return -1, False, _VALUES
+        return -1, False, _VALUES, None
     what = _NULL + predicate.negated if predicate.op == "null" else _LIST if type.multi else _VALUES
-    return attributes.schema.index(predicate.attribute), predicate.negated, what
+    key = type, predicate.op, tuple(map(distinct_constant, predicate.values))
+    return attributes.schema.index(predicate.attribute), predicate.negated, what, key
 
 
 class _Uses:
