@@ -19,7 +19,7 @@ from gpumatch.codes import pointers, spans
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate
 from gpumatch.expr.conditions import Condition, Reader
-from gpumatch.expr.normal import Elements, Form, Formula, Literal, Presence, Splitting, Values, normal_form
+from gpumatch.expr.normal import Elements, Form, Formula, Literal, Splitting, Values, normal_form
 from gpumatch.expr.shapes import malformed
 from gpumatch.expr.typing_rules import operands
 from gpumatch.keys import Set, complement
@@ -30,9 +30,11 @@ from gpumatch.subscriptions import Binding, Group
 _FEW = 256  # texts up to which the parser is as fast
 _MANY = 16  # conditions of one kind from which binding whole columns pays
 _JOIN = 1 << 40  # in forms, the number of the first join: above those of a text's conditions
-_VALUES, _LIST, _NULL, _NOT_NULL = range(4)  # what a condition is to others on the same attribute
+_VALUES, _LIST, _NULL, _NOT_NULL = 0, 1, 2, 3  # what a condition is to others on the same attribute
 _WHATS = 4
-_Leaves: TypeAlias = "tuple[int, ...]"  # of each condition the first one on its attribute, times _WHATS, plus what it is
+_Leaves: TypeAlias = (
+    "tuple[int, ...]"  # of each condition the first one on its attribute, times _WHATS, plus what it is
+)
 
 
 def add_unlike(
@@ -78,12 +80,14 @@ class _Forms:
 
     def _add(self, skeleton: Expr, leaves: _Leaves) -> None:
         places = [at for at, item in enumerate(skeleton.program) if not isinstance(item, Op)]
-        leaves = leaves or tuple(range(0, _WHATS * len(places), _WHATS))
-        program = list(skeleton.program)
-        for at, leaf in zip(places, leaves, strict=True):
-            program[at] = _leaf(leaf)
-        lists = {str(leaf // _WHATS) for leaf in leaves if leaf % _WHATS == _LIST}
-        form = normal_form(Expr(tuple(program)), lists.__contains__, self._splitting)
+        lists: set[str] = set()
+        if leaves:
+            program = list(skeleton.program)
+            for at, leaf in zip(places, leaves, strict=True):
+                program[at] = _leaf(leaf)
+            skeleton = Expr(tuple(program))
+            lists = {str(leaf // _WHATS) for leaf in leaves if leaf % _WHATS == _LIST}
+        form = normal_form(skeleton, lists.__contains__, self._splitting)
         self._write(form, {at: number for number, at in enumerate(places)}, leaves)
 
     def _write(self, form: Form, numbers: dict[int, int], leaves: _Leaves) -> None:
@@ -112,16 +116,16 @@ def _leaf(leaf: int) -> Predicate:
 
 
 def _literal(literal: Literal, numbers: dict[int, int], leaves: _Leaves, joins: dict[Formula, int]) -> int:
+    if isinstance(literal, Values):
+        formula, negated = _stripped(literal.formula)
+        if isinstance(formula, int):
+            return 2 * numbers[formula] + negated
+        return 2 * (_JOIN + joins.setdefault(_renumbered(formula, numbers), len(joins))) + negated
     if isinstance(literal, Elements):
         return 2 * numbers[literal.predicate] + literal.negated
-    if isinstance(literal, Presence):
-        first = _WHATS * int(literal.attribute)
-        number = next(at for at, leaf in enumerate(leaves) if leaf in (first + _NULL, first + _NOT_NULL))
-        return 2 * number + (literal.present != (leaves[number] == first + _NOT_NULL))
-    formula, negated = _stripped(literal.formula)
-    if isinstance(formula, int):
-        return 2 * numbers[formula] + negated
-    return 2 * (_JOIN + joins.setdefault(_renumbered(formula, numbers), len(joins))) + negated
+    first = _WHATS * int(literal.attribute)
+    number = next(at for at, leaf in enumerate(leaves) if leaf in (first + _NULL, first + _NOT_NULL))
+    return 2 * number + (literal.present != (leaves[number] == first + _NOT_NULL))
 
 
 def _stripped(formula: Formula) -> tuple[Formula, bool]:
@@ -178,9 +182,10 @@ class _Tests:
         columns = [self.constants[first + slot.index].tolist() for slot in condition.slots]
         group = Group(Expr((predicate,)), numbers, columns, True)
         binding = Binding(self.builder, self.attributes, group, self.attribute[numbers])
-        literals = [column for slot, column in zip(condition.slots, columns, strict=True) if slot.kind == "literal"]
+        is_number = self.attributes.schema[predicate.attribute].kind in ("int", "float")
+        doubtful = is_number and any(malformed(column, "literal") for column in columns)
         bad: dict[int, GpumatchError] = {}
-        binding.check(bad, len(numbers) >= _MANY and not any(malformed(column, "literal") for column in literals))
+        binding.check(bad, len(numbers) >= _MANY and not doubtful)
         self.wrong[self.text[list(bad)]] = True
         return predicate, binding
 
@@ -204,9 +209,10 @@ class _Tests:
     def _bind(self, predicate: Predicate, binding: Binding, negated: bool, used: Array) -> None:
         tests = 2 * binding.rows.astype(np.int64) + negated
         wanted = used[tests]
-        if not wanted.any():
+        count = np.count_nonzero(wanted)
+        if count == 0:
             return
-        if not wanted.all():
+        if 2 * count < len(tests):  # else it is faster to bind them all
             tests, binding = tests[wanted], binding.only(np.flatnonzero(wanted).tolist())
         name = predicate.attribute
         is_list = self.attributes.schema[name].multi

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
 
 from gpumatch.errors import ParseError
 from gpumatch.expr.parser import parse_connectives, parse_template
@@ -44,7 +46,10 @@ _TOKENS |= {_CONDITION: Token("condition", "", 0), "": Token("end", "", 0)}
 _OPS = frozenset(("=", "<", "<=", ">", ">=", "between", "in", "like", "null"))  # more may mean more than constants tell
 
 
-HOLE = Predicate("", "null")  # stands for a condition
+@lru_cache(maxsize=1 << 10)
+def hole(number: int) -> Predicate:
+    """Stands for a condition in a skeleton: as if each were on an attribute of its own."""
+    return Predicate(str(number), "=")
 
 
 class Unreadable(Exception):
@@ -99,7 +104,7 @@ class _Skeletons(dict[str, int]):
 
     def __missing__(self, letters: str) -> int:
         tokens = [*map(_TOKENS.__getitem__, letters), _TOKENS[""]]
-        self.made.append(parse_connectives(tokens, HOLE))
+        self.made.append(parse_connectives(tokens, map(hole, count())))
         number = self[letters] = len(self.made) - 1
         return number
 
@@ -121,7 +126,7 @@ class Reader:
 
     @property
     def skeletons(self) -> list[Expr]:
-        """Expressions with a HOLE in the place of each condition."""
+        """Expressions with a hole in the place of each condition."""
         return self._skeletons.made
 
     def read(self, row: int, text: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from gpumatch.errors import ParseError
@@ -43,9 +44,9 @@ def parse_template(text: str) -> tuple[Expr, list[Token]]:
     return template, [token for token in tokens if token.kind == "constant"]
 
 
-def parse_connectives(tokens: list[Token], condition: Predicate) -> Expr:
-    """The expression of tokens among which those of kind ``condition`` stand for all of a condition."""
-    return _Connectives(tokens, condition).run()
+def parse_connectives(tokens: list[Token], conditions: Iterable[Predicate]) -> Expr:
+    """The expression of tokens among which those of kind ``condition`` stand for one of the conditions each."""
+    return _Connectives(tokens, conditions).run()
 
 
 class _Frame:
@@ -270,10 +271,10 @@ class _Parser:
 class _Connectives(_Parser):
     """Parses connectives and parentheses only."""
 
-    def __init__(self, tokens: list[Token], condition: Predicate) -> None:
+    def __init__(self, tokens: list[Token], conditions: Iterable[Predicate]) -> None:
         super().__init__("", tokens)
-        self.given = condition
+        self.conditions = iter(conditions)
 
     def condition(self) -> Item:
         self.skip("condition", "a condition")
-        return self.given
+        return next(self.conditions)

@@ -101,7 +101,7 @@ def _alike(texts: Sequence[str]) -> tuple[dict[tuple[str, ...], tuple[list[int],
         known, tried = 0, min(start + _TRIAL, len(texts))
         for row in range(start, min(start + _STRETCH, len(texts))):
             text = texts[row]
-            if not isinstance(text, str) or find_surrogate(text) is not None or (row >= tried and known < _TRIAL // 2):
+            if not isinstance(text, str) or find_surrogate(text) is not None or (row >= tried and known <= _TRIAL // 2):
                 others.append(row)
                 continue
             pieces, raw = divide(text)
