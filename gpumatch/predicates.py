@@ -238,7 +238,7 @@ class BlockBuilder:
         programs: Array | None = None,
         kind: Array | None = None,
     ) -> None:
-        """Clauses given predicate by predicate: ``counts[c]`` belong to clause ``c``; without ``kind`` all are RANGE."""
+        """Clauses given predicate by predicate: ``counts[c]`` belong to clause ``c``. RANGE is the default kind."""
         programs = np.full(len(row), -1, np.int32) if programs is None else programs
         kind = np.full(len(attribute), RANGE, np.uint8) if kind is None else kind
         self._flat.append((row, programs, counts, attribute, kind, lo, hi))

@@ -32,9 +32,8 @@ _MANY = 16  # conditions of one kind from which binding whole columns pays
 _JOIN = 1 << 40  # in forms, the number of the first join: above those of a text's conditions
 _VALUES, _LIST, _NULL, _NOT_NULL = 0, 1, 2, 3  # what a condition is to others on the same attribute
 _WHATS = 4
-_Leaves: TypeAlias = (
-    "tuple[int, ...]"  # of each condition the first one on its attribute, times _WHATS, plus what it is
-)
+# Of each condition of a text the first one on its attribute, times _WHATS, plus what it is.
+_Leaves: TypeAlias = "tuple[int, ...]"
 
 
 def add_unlike(

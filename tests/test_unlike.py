@@ -176,7 +176,7 @@ def test_all_at_once_and_with_wrong_ones() -> None:
     mixed: list[Any] = [*WRONG, *RIGHT, *WRONG[::-1], "5 < a AND TRUE"]
     left = check(SCHEMA, mixed)
     last = len(mixed) - 1
-    assert left != [] and set(left) == {*range(len(WRONG)), *range(len(WRONG) + len(RIGHT), last), last}
+    assert set(left) == {*range(len(WRONG)), *range(len(WRONG) + len(RIGHT), last), last}
 
 
 def test_a_wrong_constant_costs_its_own_text_only() -> None:
@@ -215,9 +215,8 @@ def test_the_oracle(data: st.DataObject) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_some_alike_and_some_not(numbers: list[int], stretch: int, trial: int) -> None:
     """Whichever texts are grouped by shape, each is added once."""
-    texts = [
-        ("a = {0}", "b IN ({0}, 7)", "a = {0} OR s = 'x'", "a = {0} AND", "5 < b", "{0}")[n].format(n) for n in numbers
-    ]
+    written = ("a = {}", "b IN ({}, 7)", "a = {} OR s = 'x'", "a = {} AND", "{} < b", "{}")
+    texts = [written[number].format(at) for at, number in enumerate(numbers)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shapes, "_STRETCH", stretch)
         patch.setattr(shapes, "_TRIAL", trial)

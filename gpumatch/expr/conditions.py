@@ -52,7 +52,7 @@ def hole(number: int) -> Predicate:
     return Predicate(str(number), "=")
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """A text that only the parser understands, or refuses."""
 
 
@@ -75,10 +75,10 @@ class _Conditions(dict[tuple[str, ...], int]):
         template, _ = parse_template("'0'".join(pieces))
         item = template.program[0]
         if len(template.program) > 1 or not isinstance(item, Predicate) or item.op not in _OPS:
-            raise Unreadable
+            raise UnreadableError
         slots = tuple(value for value in item.values if isinstance(value, Slot))
         if [slot.index for slot in slots] != list(range(len(pieces) - 1)):
-            raise Unreadable
+            raise UnreadableError
         self.made.append(Condition(item, slots))
         number = self[pieces] = len(self.made) - 1
         return number
@@ -90,7 +90,7 @@ class _Connectives(dict[str, str]):
     def __missing__(self, text: str) -> str:
         kinds = [token.kind for token in tokenize(text)[:-1]]
         if any(kind not in _LETTERS for kind in kinds):
-            raise Unreadable
+            raise UnreadableError
         made = self[text] = "".join(map(_LETTERS.__getitem__, kinds))
         return made
 
@@ -136,7 +136,7 @@ class Reader:
         before, held = len(self.condition), len(self.constants)
         try:
             self.skeleton.append(self._skeletons[self._cut(text)])
-        except (Unreadable, ParseError):
+        except (UnreadableError, ParseError):
             del self.condition[before:], self.constants[held:]
             return False
         self.rows.append(row)
@@ -162,7 +162,7 @@ class Reader:
             elif head:
                 condition.append(known[(head,)])
             elif rest:
-                raise Unreadable
+                raise UnreadableError
             else:
                 break
         return _CONDITION.join(letters)
