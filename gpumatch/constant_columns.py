@@ -30,12 +30,11 @@ def clock_keys(column: Sequence[str], slot: SlotKind, type: AttributeType) -> Ar
         return None
     bare = pc.utf8_slice_codeunits(texts, 1, -1)
     try:
-        if type.kind == "date":
-            return bare.cast(pa.date32()).cast(pa.int32()).to_numpy().astype(np.int64)
-        keys: Array = bare.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy()
+        days = bare.cast(pa.date32()).cast(pa.int32()) if type.kind == "date" else None
+        keys: Array = (bare.cast(pa.timestamp("us")) if days is None else days).cast(pa.int64()).to_numpy()
     except pa.ArrowException:
         return None
-    if type.unit == "us":
+    if days is not None or type.unit == "us":
         return keys
     return keys * _NANOS if np.abs(keys).max(initial=0) < MAX // _NANOS else None
 

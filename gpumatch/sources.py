@@ -70,6 +70,8 @@ def _cast(array: Any, wanted: Any) -> Any:
 
 
 def _python_ids(ids: list[Any]) -> list[Any]:
+    if _are_plain(ids):
+        return ids
     for position, name in enumerate(ids):
         if problem := id_problem(name, ids[0]):
             raise IdError(f"{problem} (at position {position})")
@@ -113,8 +115,16 @@ def expression_block(
     return builder.build(len(sources)), dict(sorted(errors.items()))
 
 
+def _are_plain(ids: list[Any]) -> bool:
+    """Whether all ids are good at first sight."""
+    kinds = set(map(type, ids))
+    return (kinds == {int} and min(ids) >= MIN and max(ids) <= MAX) or (kinds == {str} and "".join(ids).isascii())
+
+
 def bad_ids(ids: list[Any], held: Any) -> dict[int, IdError]:
     """The error of each id that is no string or integer, or not of the type of the first good one."""
+    if _are_plain(ids):
+        return {}
     good = [name for name in ids if not id_problem(name, name)]
     fitting = (name for name in good if held is None or isinstance(name, str) == (held != pa.int64()))
     first = next(fitting, good[0] if good else None)  # of the type of the ids that are held, if there is one

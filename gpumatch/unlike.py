@@ -179,7 +179,7 @@ class _Tests:
     def _binding(self, condition: Condition, numbers: Array) -> tuple[Predicate, Binding]:
         predicate, first = condition.predicate, self.first_constant[numbers]
         columns = [self.constants[first + slot.index].tolist() for slot in condition.slots]
-        group = Group(Expr((predicate,)), numbers, columns, True)
+        group = Group(Expr((predicate,)), numbers.tolist(), columns, True)
         binding = Binding(self.builder, self.attributes, group, self.attribute[numbers])
         is_number = self.attributes.schema[predicate.attribute].kind in ("int", "float")
         doubtful = is_number and any(malformed(column, "literal") for column in columns)
@@ -326,7 +326,8 @@ class _Uses:
         """The joins that are intersections of tests which are all marked."""
         count = len(self.formulas)
         every = np.bincount(self._part_of, minlength=count)
-        return (every > 0) & (every == np.bincount(self._part_of, marks[self._parts], minlength=count))
+        found: Array = (every > 0) & (every == np.bincount(self._part_of, marks[self._parts], minlength=count))
+        return found
 
     def parts_of(self, joins: Array) -> tuple[Array, Array]:
         """The tests that joins intersect, and where those of each begin."""

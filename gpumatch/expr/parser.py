@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import cast
 
 from gpumatch.errors import ParseError
@@ -35,6 +36,7 @@ _FLIPPED: dict[PredicateOp, PredicateOp] = {"=": "=", "<": ">", "<=": ">=", ">":
 _WORDS: dict[str, Constant] = {"TRUE": True, "FALSE": False, "INFINITY": float("inf")}
 _TEMPORAL: dict[str, SlotKind] = {"DATE": "date", "TIMESTAMP": "timestamp"}
 _JOINS = ("AND", "OR", "XOR", "XNOR")
+_op = lru_cache(maxsize=256)(Op)
 
 
 def parse_template(text: str) -> tuple[Expr, list[Token]]:
@@ -124,7 +126,7 @@ class _Parser:
             frame = self.frames.pop()
             if kind == "not":
                 self.depth -= 1
-            self.program.append(Op(kind, frame.arity + self.take(kind)))
+            self.program.append(_op(kind, frame.arity + self.take(kind)))
 
     def take(self, kind: Connective) -> int:
         """How many operands the expression just completed brings: a chain of the same operator dissolves."""
