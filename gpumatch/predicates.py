@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -135,9 +136,15 @@ class BlockBuilder:
             return low, MAX if high is None else self.key(high) - 1
         return MIN if low == (b"", 0) else self.key(low), MIN if high is None else self.key(high)
 
-    def literals(self, attribute: int, sets: Sequence[Set], list_kind: int | None = None) -> Literals:
-        """A predicate per set; those of one range need no ranges of their own, except on list attributes."""
-        found = [self.predicate(attribute, values, list_kind) for values in sets]
+    def literals(
+        self, attribute: int, sets: Sequence[Set], list_kind: int | None = None, owners: Array | None = None
+    ) -> Literals:
+        """A predicate per set; those of one range need no ranges of their own, except on list attributes.
+
+        ``owners``, here and in ``range_literals``: the attribute of each, where these are several of one type.
+        """
+        attributes = repeat(attribute, len(sets)) if owners is None else owners.tolist()
+        found = [self.predicate(at, values, list_kind) for at, values in zip(attributes, sets, strict=True)]
         kind = np.array([row[1] for row in found], np.uint8)
         lo, hi = (np.array([row[at] for row in found], np.int64) for at in (2, 3))
         return Literals(attribute, kind, lo, hi)
@@ -156,15 +163,17 @@ class BlockBuilder:
             found = known[attribute, kind, values] = (attribute, kind, first, first + (len(values) + 1) // 2)
         return found
 
-    def range_literals(self, attribute: int, lo: Array, hi: Array) -> Literals:
+    def range_literals(self, attribute: int, lo: Array, hi: Array, owners: Array | None = None) -> Literals:
         """A SET per row of the ranges ``lo[row, i]..hi[row, i]``, which ascend; those that are empty or repeat go."""
         self._close_ranges()
         kept = lo - 1 != hi if self._is_string(attribute) else lo <= hi  # strings: above and below the same one
         kept[:, 1:] &= (lo[:, 1:] != lo[:, :-1]) | (hi[:, 1:] != hi[:, :-1])
-        ends = self._range_count + np.cumsum(kept.sum(axis=1))
+        counts = kept.sum(axis=1)
+        ends = self._range_count + np.cumsum(counts)
         first = np.concatenate([[self._range_count], ends])[:-1]
         count = int(np.count_nonzero(kept))
-        self._ranges.append((np.full(count, attribute, np.int32), lo[kept], hi[kept]))
+        owner = np.full(count, attribute, np.int32) if owners is None else np.repeat(owners.astype(np.int32), counts)
+        self._ranges.append((owner, lo[kept], hi[kept]))
         self._range_count += count
         return Literals(attribute, np.full(len(lo), SET, np.uint8), first, ends)
 
@@ -220,11 +229,19 @@ class BlockBuilder:
             self._clauses.append((rows, programs, literals))
 
     def add_flat(
-        self, row: Array, counts: Array, attribute: Array, lo: Array, hi: Array, programs: Array | None = None
+        self,
+        row: Array,
+        counts: Array,
+        attribute: Array,
+        lo: Array,
+        hi: Array,
+        programs: Array | None = None,
+        kind: Array | None = None,
     ) -> None:
-        """Clauses of RANGE predicates only, given predicate by predicate: ``counts[c]`` belong to clause ``c``."""
+        """Clauses given predicate by predicate: ``counts[c]`` belong to clause ``c``. RANGE is the default kind."""
         programs = np.full(len(row), -1, np.int32) if programs is None else programs
-        self._flat.append((row, programs, counts, attribute, np.zeros(len(attribute), np.uint8), lo, hi))
+        kind = np.full(len(attribute), RANGE, np.uint8) if kind is None else kind
+        self._flat.append((row, programs, counts, attribute, kind, lo, hi))
 
     def build(self, length: int) -> Block:
         """The block of all that was added."""
@@ -328,9 +345,9 @@ def own_ranges(kind: Array, lo: Array, hi: Array, count: int) -> tuple[Array, Ar
     return np.flatnonzero(used), lo, hi
 
 
-def never(kind: Array, lo: Array, hi: Array, is_string: bool) -> Array:
+def never(kind: Array, lo: Array, hi: Array, is_string: bool | Array) -> Array:
     """Which predicates nothing satisfies. Cuts of strings do not sort yet; an empty range of them is EMPTY."""
-    empty: Array = (lo == EMPTY[0]) & (hi == EMPTY[1]) if is_string else lo > hi
+    empty: Array = (lo > hi) & (((lo == EMPTY[0]) & (hi == EMPTY[1])) | ~np.asarray(is_string))
     no_ranges: Array = ((kind == SET) | (kind == ANY)) & (lo >= hi)
     never: Array = (empty & (kind == RANGE)) | no_ranges
     return never

@@ -16,7 +16,8 @@ from gpumatch.expr.normal import Splitting
 from gpumatch.keys import MAX, MIN
 from gpumatch.longform import LONG_FORM
 from gpumatch.predicates import Attributes, Block, BlockBuilder
-from gpumatch.subscriptions import GroupAdder, group_expressions
+from gpumatch.subscriptions import GroupAdder, group_alike, group_expressions
+from gpumatch.unlike import add_unlike
 
 _SPLITTING = {"atree": Splitting.NEVER}  # the other indexes are made for conjunctions
 _AUTO_SPLITTING = Splitting.BRANCHES
@@ -67,6 +68,8 @@ def _cast(array: Any, wanted: Any) -> Any:
 
 
 def _python_ids(ids: list[Any]) -> list[Any]:
+    if _are_plain(ids):
+        return ids
     for position, name in enumerate(ids):
         if problem := id_problem(name, ids[0]):
             raise IdError(f"{problem} (at position {position})")
@@ -102,13 +105,24 @@ def expression_block(
     adder = GroupAdder(builder, attributes, splitting)
     errors: dict[int, GpumatchError] = {}
     for start in range(0, len(sources), _AT_ONCE):
-        for group in group_expressions(sources, range(start, min(start + _AT_ONCE, len(sources))), errors):
+        rows: Sequence[int] = range(start, min(start + _AT_ONCE, len(sources)))
+        groups, rows = group_alike(sources, rows, errors)
+        rows = add_unlike(builder, attributes, splitting, sources, rows)
+        for group in groups + group_expressions(sources, rows, errors):
             adder.add(group, errors)
     return builder.build(len(sources)), dict(sorted(errors.items()))
 
 
+def _are_plain(ids: list[Any]) -> bool:
+    """Whether all ids are good at first sight."""
+    kinds = set(map(type, ids))
+    return (kinds == {int} and min(ids) >= MIN and max(ids) <= MAX) or (kinds == {str} and "".join(ids).isascii())
+
+
 def bad_ids(ids: list[Any], held: Any) -> dict[int, IdError]:
     """The error of each id that is no string or integer, or not of the type of the first good one."""
+    if _are_plain(ids):
+        return {}
     good = [name for name in ids if not id_problem(name, name)]
     fitting = (name for name in good if held is None or isinstance(name, str) == (held != pa.int64()))
     first = next(fitting, good[0] if good else None)  # of the type of the ids that are held, if there is one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -12,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpumatch.binding import RowBinder, bound_set, distinct_constant, formula_set, numbers_in
+from gpumatch.constant_columns import clock_keys, prefix_ranges, string_ranges
 from gpumatch.errors import GpumatchError
-from gpumatch.expr import Expr, Op, Predicate, Slot, coerce, constant, parse_many
+from gpumatch.expr import Expr, Op, Predicate, Shape, Slot, coerce, constant, parse_alike, parse_many
 from gpumatch.expr.normal import Elements, Formula, Presence, Splitting, Step, Values, normal_form
 from gpumatch.expr.typing_rules import operands
 from gpumatch.keys import INF_KEY, MAX, MIN, Set, around
-from gpumatch.predicates import ANY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, op_item
+from gpumatch.predicates import ANY, EMPTY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, op_item
 from gpumatch.programs import Literals
 from gpumatch.schema import AttributeType
 
@@ -50,8 +52,24 @@ def group_expressions(
             texts.append(row)
     shapes, wrong = parse_many([sources[row] for row in texts])  # type: ignore[misc]
     errors.update((texts[at], error) for at, error in wrong.items())
-    groups = [Group(shape.template, [texts[at] for at in shape.rows], shape.constants, True) for shape in shapes]
-    return groups + group_built(built)
+    return _groups(shapes, texts) + group_built(built)
+
+
+def group_alike(
+    sources: Sequence[str | Expr], rows: Sequence[int], errors: dict[int, GpumatchError]
+) -> tuple[list[Group], list[int]]:
+    """Groups of shapes that many texts have, and the rows that are in none of them."""
+    texts = [row for row in rows if isinstance(sources[row], str)]
+    if len(texts) < _MANY:
+        return [], list(rows)
+    shapes, wrong, others = parse_alike([sources[row] for row in texts], _MANY)  # type: ignore[misc]
+    errors.update((texts[at], error) for at, error in wrong.items())
+    built = [row for row in rows if not isinstance(sources[row], str)]
+    return _groups(shapes, texts), sorted(built + [texts[at] for at in others])
+
+
+def _groups(shapes: Iterable[Shape], rows: Sequence[int]) -> list[Group]:
+    return [Group(shape.template, [rows[at] for at in shape.rows], shape.constants, True) for shape in shapes]
 
 
 def group_built(expressions: Iterable[tuple[int, Expr]]) -> list[Group]:
@@ -110,7 +128,7 @@ class GroupAdder:
         if few:
             self._rows.add(group.template, group.rows, group.constants, group.raw, form, errors)
             return
-        binding = _Binding(self._builder, self._attributes, group)
+        binding = Binding(self._builder, self._attributes, group)
         binding.check(errors)
         programs = binding.programs(form.program) if form.program else None
         for clause in form.clauses:
@@ -122,46 +140,68 @@ class GroupAdder:
         return self._attributes.schema[name].multi if known is None else known  # an unknown one is an error
 
 
-class _Binding:
-    """A group's constants as ranges and sets of keys, as arrays where all are plain, else row by row."""
+class Binding:
+    """A group's constants as ranges and sets of keys, as arrays where all are plain, else row by row.
 
-    def __init__(self, builder: BlockBuilder, attributes: Attributes, group: Group) -> None:
-        self.builder, self.attributes = builder, attributes
+    ``owners``: the attribute of each row, where a predicate stands for those on several attributes of one type.
+    """
+
+    def __init__(
+        self, builder: BlockBuilder, attributes: Attributes, group: Group, owners: Array | None = None
+    ) -> None:
+        self.builder, self.attributes, self.owners = builder, attributes, owners
         self.program, self.raw = group.template.program, group.raw
         self.columns = group.constants
         self.rows: Array = np.array(group.rows, np.int32)
         self._sets: dict[int, list[Set]] = {}
         self._ranges: dict[int, tuple[Array, Array] | None] = {}
 
-    def check(self, errors: dict[int, GpumatchError]) -> None:
+    def check(self, errors: dict[int, GpumatchError], as_arrays: bool = True) -> None:
         """Bind every predicate; rows with a constant of the wrong type are dropped and reported."""
         bad: dict[int, GpumatchError] = {}
         for at, item in enumerate(self.program):
             if isinstance(item, Predicate) and item.op != "null":
-                ranges = self._points_of(item) if item.op == "in" else self._bind_ranges(item)
-                self._ranges[at] = ranges
-                if ranges is None:
+                self._ranges[at] = None
+                if as_arrays:
+                    self._ranges[at] = self._points_of(item) if item.op == "in" else self._bind_ranges(item)
+                if self._ranges[at] is None:
                     self._sets[at] = self._bind_sets(item, bad)
         if bad:
             errors.update((int(self.rows[at]), error) for at, error in bad.items())
-            keep = [at for at in range(len(self.rows)) if at not in bad]
-            self.rows = self.rows[keep]
-            self.columns = [[column[at] for at in keep] for column in self.columns]
-            self._sets = {number: [sets[at] for at in keep] for number, sets in self._sets.items()}
-            self._ranges = {at: pair and (pair[0][keep], pair[1][keep]) for at, pair in self._ranges.items()}
+            self.keep([at for at in range(len(self.rows)) if at not in bad])
+
+    def keep(self, places: list[int]) -> None:
+        """Go on with these of the rows."""
+        self.rows = self.rows[places]
+        self.owners = None if self.owners is None else self.owners[places]
+        self.columns = [[column[at] for at in places] for column in self.columns]
+        self._sets = {number: [sets[at] for at in places] for number, sets in self._sets.items()}
+        self._ranges = {at: pair and (pair[0][places], pair[1][places]) for at, pair in self._ranges.items()}
+
+    def only(self, places: list[int]) -> Binding:
+        """The same of some of the rows."""
+        part = copy(self)
+        part.keep(places)
+        return part
 
     def _type(self, predicate: Predicate) -> AttributeType:
         return self.attributes.schema[predicate.attribute]
 
     def _bind_ranges(self, predicate: Predicate) -> tuple[Array, Array] | None:
         """First and last keys as arrays, for what large sets mostly hold: exact numbers, and equal strings."""
-        type = self._type(predicate)
+        type, op = self._type(predicate), predicate.op
         slots = [value for value in predicate.values if isinstance(value, Slot)]
-        if type.multi or predicate.op in ("in", "like") or len(slots) < len(predicate.values):
+        if type.multi or op == "in" or len(slots) < len(predicate.values):
             return None
         if type.kind == "string":
-            plain = predicate.op == "=" and slots[0].kind == "literal"
-            return self._equal_strings(self.columns[slots[0].index]) if plain else None
+            columns = [self.columns[slot.index] for slot in slots]
+            if self.raw and op == "like":
+                return prefix_ranges(columns[0], type, self.builder.range_of)
+            if self.raw and all(slot.kind == "literal" for slot in slots):
+                return string_ranges(op, columns, self.builder.key)
+            return self._equal_strings(columns[0]) if op == "=" and slots[0].kind == "literal" else None
+        if op == "like":
+            return None
         points = [self._points(slot, type, predicate.attribute) for slot in slots]
         if any(point is None for point in points):
             return None
@@ -174,6 +214,9 @@ class _Binding:
             return number_keys(column, type)
         if type.kind == "bool":
             return None
+        keys = clock_keys(column, slot.kind, type) if self.raw else None
+        if keys is not None:
+            return keys
         known: dict[Any, int] = {}
         try:
             for value in set(column):
@@ -188,10 +231,9 @@ class _Binding:
     def _equal_strings(self, column: Sequence[str]) -> tuple[Array, Array] | None:
         known: dict[str, int] = {}
         for text in set(column):
-            if not isinstance(text, str) or (self.raw and text[0] != "'"):
+            if self.raw or not isinstance(text, str):
                 return None
-            value = text[1:-1].replace("''", "'") if self.raw else text
-            known[text] = self.builder.key((value.encode(), 0))
+            known[text] = self.builder.key((text.encode(), 0))
         lo = np.fromiter(map(known.__getitem__, column), np.int64, len(column))
         return lo, lo + 1
 
@@ -219,7 +261,8 @@ class _Binding:
             return [self.builder.constant(presence, RANGE if literal.present else NULL, len(self.rows))]
         if isinstance(literal, Values):
             return [self._values(at, literal.formula)]
-        found = self.builder.literals(at, self._row_sets(literal.predicate), NONE if literal.negated else ANY)
+        kind = NONE if literal.negated else ANY
+        found = self.builder.literals(at, self._row_sets(literal.predicate), kind, self.owners)
         if not literal.negated:
             return [found]
         return [found, self.builder.constant(presence, RANGE, len(self.rows))]
@@ -230,12 +273,12 @@ class _Binding:
             return Literals(at, np.zeros(len(self.rows), np.uint8), *ranges)
         several = self._several_ranges(at, formula)
         if several is not None:
-            return self.builder.range_literals(at, *several)
+            return self.builder.range_literals(at, *several, self.owners)
         kind = self.attributes.schema.types[at].kind
         numbers = list(numbers_in(formula))
         rows = zip(*[self._row_sets(number) for number in numbers], strict=True)
         sets = [formula_set(formula, dict(zip(numbers, row, strict=True)), kind) for row in rows]
-        return self.builder.literals(at, sets)
+        return self.builder.literals(at, sets, None, self.owners)
 
     def _plain_range(self, at: int, formula: Formula) -> tuple[Array, Array] | None:
         """The range of a formula that is a predicate, or an intersection of numeric ones, bound as arrays."""
@@ -258,6 +301,10 @@ class _Binding:
         if ranges is None or not isinstance(item, Predicate) or item.op not in ("<", "<=", ">", ">="):
             return None
         lo, hi = ranges
+        if self._type(item).kind == "string":
+            if ((lo == MIN) == (hi == MIN)).any():  # nothing, or all
+                return None
+            return hi, lo
         if (lo > hi).any() or ((lo == MIN) & (hi == MAX)).any():  # at the ends of the keys: rare, and left to sets
             return None
         return (hi + 1, np.full(len(hi), MAX)) if item.op in ("<", "<=") else (np.full(len(lo), MIN), lo - 1)
@@ -267,14 +314,15 @@ class _Binding:
         number = formula if isinstance(formula, int) else formula[1][0] if formula[0] == "not" else None
         item = self.program[number] if isinstance(number, int) else None
         ranges = self._ranges[number] if isinstance(number, int) else None
-        if ranges is None or not isinstance(item, Predicate) or item.op not in ("in", "=", "between"):
+        if ranges is None or not isinstance(item, Predicate) or item.op not in ("in", "=", "between", "like"):
             return None
         lo, hi = ranges
         if item.op == "in" and number == formula:
             return lo, hi
-        if (lo > hi).any():
-            return None
         is_string = self.attributes.schema.types[at].kind == "string"
+        open_ended = (lo == MIN) | (hi == MIN) | (hi == EMPTY[1]) if is_string else lo > hi
+        if open_ended.any():
+            return None
         return outside(lo.reshape(len(lo), -1), hi.reshape(len(hi), -1), is_string)
 
     def _points_of(self, item: Predicate) -> tuple[Array, Array] | None:

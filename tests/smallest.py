@@ -17,7 +17,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/codes.py": {"_AT_ONCE": 1, "_LONG": 4},  # buckets hold four cuts
     "gpumatch/expr/constants.py": {"_EXACT": 0},
     "gpumatch/expr/normal.py": {"_FOLDED": 1, "_LITERALS": 0, "_PER_ITEM": 1},
-    "gpumatch/expr/shapes.py": {"_CACHED_SHAPES": 1},
+    "gpumatch/expr/shapes.py": {"_CACHED_SHAPES": 1, "_STRETCH": 2, "_TRIAL": 1},
     "gpumatch/index/atree.py": {"_KEPT": 0, "_PER_LEAF": 1, "_ROWS": 1, "_VALUES": 16},  # the stack, and a node
     "gpumatch/index/costs.py": {"_SAMPLE": 1},
     "gpumatch/index/flat.py": {"_EVENTS": 1},
@@ -51,6 +51,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/strangers.py": {"_JUDGED": 1},
     "gpumatch/subscriptions.py": {"_ALONE": 0, "_MANY": 1},
     "gpumatch/tables.py": {"_BATCH_ROWS": 1, "_WRITE_ROWS": 1},
+    "gpumatch/unlike.py": {"_FEW": 0, "_MANY": 1},
     "kernels/atree.py": {"ROOM": 2},
     "kernels/atree_build.py": {"NEST": 1, "SIZE": 1},
     "kernels/dag.py": {"FEW": 0, "MOST": 1, "NODES": 1, "PAIRS": 1, "STEPS": 1},
@@ -82,6 +83,7 @@ FIXED: dict[str, str] = {
     "gpumatch/codes.py": "_CUTS_PER_BUCKET",
     "gpumatch/console.py": "_NO_LIMIT",
     "gpumatch/cuda_in.py": "_NAT",
+    "gpumatch/constant_columns.py": "_NANOS",
     "gpumatch/device/candidates.py": "WORD _KEY _LOG_WORDS",
     "gpumatch/device/card.py": (
         "_BLOCKS_PER_UNIT _IN_FLIGHT _MOST_BYTES _SHARE_OF_MEMORY "
@@ -110,6 +112,7 @@ FIXED: dict[str, str] = {
     "gpumatch/routing/simulator/traffic.py": "LATEST SECOND",
     "gpumatch/storage.py": "FORMAT",
     "gpumatch/tables.py": "_LEADING",
+    "gpumatch/unlike.py": "_JOIN _LIST _NOT_NULL _NULL _VALUES _WHATS",
     "kernels/atree.py": "STACK",
     "kernels/atree_build.py": "NEGATED",
     "kernels/cuda/gem.py": "LOG_WORDS STAGED",

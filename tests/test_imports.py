@@ -31,7 +31,8 @@ LAYERS = (
     {"coded", "blocks", "decode"},
     {"events"},
     {"longform", "ranges", "sources", "subscriptions", "predicates", "arrow_in", "columns", "sparse", "single"}
-    | {"parquet_in", "cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"},
+    | {"parquet_in", "cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"}
+    | {"constant_columns", "unlike"},
     {"codes"},
     {"keys", "discretise"},
     {"schema", "typenames", "expr", "results", "strangers"},

@@ -4,7 +4,7 @@ from gpumatch.expr.builder import col
 from gpumatch.expr.constants import constant
 from gpumatch.expr.evaluate import evaluate, trace
 from gpumatch.expr.printing import predicate_text
-from gpumatch.expr.shapes import Shape, bind, parse, parse_many
+from gpumatch.expr.shapes import Shape, bind, parse, parse_alike, parse_many
 from gpumatch.expr.tree import Expr, Op, Predicate, Slot, Timestamp
 from gpumatch.expr.typing_rules import check, coerce
 
@@ -22,6 +22,7 @@ __all__ = [
     "constant",
     "evaluate",
     "parse",
+    "parse_alike",
     "parse_many",
     "predicate_text",
     "trace",

@@ -28,7 +28,7 @@ class Splitting(Enum):
     NEVER = "never"  # one clause, of the conditions that the outermost AND joins; all else is a program
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)  # never changed; frozen ones take twice as long to make
 class Values:
     """The single value of an attribute lies in a set."""
 
@@ -83,7 +83,7 @@ class _Node:
 _Residual: TypeAlias = "tuple[_Node, bool]"  # must be true, or false
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
     """True where one of the clauses is and all residuals are."""
 
@@ -141,7 +141,9 @@ def _join(op: Op, children: Sequence[_Node]) -> _Node:
         return _Node(op, children) if isinstance(first.item, Op) else _Node(_wanted(first.item, False))
     if op.kind in ("and", "or"):
         children = _gather(op.kind, children)
-        return children[0] if len(children) == 1 else _Node(Op(op.kind, len(children)), children)
+        if len(children) == 1:
+            return children[0]
+        return _Node(op if len(children) == op.arity else Op(op.kind, len(children)), children)
     fold = _fold(op.kind, [child.item for child in children])
     return _Node(op, children) if fold is None else _Node(fold)
 
@@ -358,6 +360,8 @@ def _part(node: _Node, wanted: bool) -> _Part:
 
 def _merge(clause: Clause) -> Clause | None:
     """One literal per single-valued attribute; None if the clause contradicts itself."""
+    if len({literal.attribute for literal in clause}) == len(clause):
+        return clause
     formulas: dict[str, list[Formula]] = {}
     present: dict[str, bool] = {}
     others: list[Literal] = []

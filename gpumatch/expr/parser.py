@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import cast
 
 from gpumatch.errors import ParseError
@@ -34,6 +36,7 @@ _FLIPPED: dict[PredicateOp, PredicateOp] = {"=": "=", "<": ">", "<=": ">=", ">":
 _WORDS: dict[str, Constant] = {"TRUE": True, "FALSE": False, "INFINITY": float("inf")}
 _TEMPORAL: dict[str, SlotKind] = {"DATE": "date", "TIMESTAMP": "timestamp"}
 _JOINS = ("AND", "OR", "XOR", "XNOR")
+_op = lru_cache(maxsize=256)(Op)
 
 
 def parse_template(text: str) -> tuple[Expr, list[Token]]:
@@ -41,6 +44,11 @@ def parse_template(text: str) -> tuple[Expr, list[Token]]:
     tokens = tokenize(text)
     template = _Parser(text, tokens).run()
     return template, [token for token in tokens if token.kind == "constant"]
+
+
+def parse_connectives(tokens: list[Token], conditions: Iterable[Predicate]) -> Expr:
+    """The expression of tokens among which those of kind ``condition`` stand for one of the conditions each."""
+    return _Connectives(tokens, conditions).run()
 
 
 class _Frame:
@@ -57,13 +65,10 @@ class _Parser:
 
     def __init__(self, text: str, tokens: list[Token]) -> None:
         self.text, self.tokens = text, tokens
+        self.token = tokens[0]
         self.at = self.slots = self.depth = 0
         self.frames: list[_Frame] = []
         self.program: list[Item] = []
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.at]
 
     def run(self) -> Expr:
         if self.token.kind == "end":
@@ -121,7 +126,7 @@ class _Parser:
             frame = self.frames.pop()
             if kind == "not":
                 self.depth -= 1
-            self.program.append(Op(kind, frame.arity + self.take(kind)))
+            self.program.append(_op(kind, frame.arity + self.take(kind)))
 
     def take(self, kind: Connective) -> int:
         """How many operands the expression just completed brings: a chain of the same operator dissolves."""
@@ -246,8 +251,11 @@ class _Parser:
     # Tokens
 
     def next(self) -> Token:
+        """Go on to the next token; returns the one before it."""
+        token = self.token
         self.at += 1
-        return self.tokens[self.at - 1]
+        self.token = self.tokens[self.at]
+        return token
 
     def skip(self, kind: str, what: str) -> None:
         if self.token.kind != kind:
@@ -260,3 +268,15 @@ class _Parser:
 
     def error(self, message: str, position: int | None = None) -> ParseError:
         return ParseError(message, self.text, self.token.position if position is None else position)
+
+
+class _Connectives(_Parser):
+    """Parses connectives and parentheses only."""
+
+    def __init__(self, tokens: list[Token], conditions: Iterable[Predicate]) -> None:
+        super().__init__("", tokens)
+        self.conditions = iter(conditions)
+
+    def condition(self) -> Item:
+        self.skip("condition", "a condition")
+        return next(self.conditions)

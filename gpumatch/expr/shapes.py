@@ -12,6 +12,7 @@ from gpumatch.expr.tokens import divide, find_surrogate
 from gpumatch.expr.tree import Expr, Item, Predicate, Slot
 
 _CACHED_SHAPES, _CACHED_LENGTH = 1024, 4096  # at most so many templates, of texts no longer than this
+_STRETCH, _TRIAL = 4096, 512  # of so many texts the first ones tell whether it pays to group the others by shape
 _cache: dict[tuple[str, ...], Expr] = {}
 
 
@@ -72,6 +73,48 @@ def parse_many(texts: Sequence[str]) -> tuple[list[Shape], dict[int, ParseError]
     return [shape for shape in shapes if shape.rows], dict(sorted(errors.items()))
 
 
+def parse_alike(texts: Sequence[str], least: int) -> tuple[list[Shape], dict[int, ParseError], list[int]]:
+    """As ``parse_many`` for shapes of at least so many texts; the rows of all other texts are returned last."""
+    found, others = _alike(texts)
+    by_template: dict[Expr, _Group] = {}
+    for rows, flat in found.values():
+        try:
+            template = parse_template(texts[rows[0]])[0] if len(rows) >= least else None
+        except ParseError:  # each text has an error of its own
+            template = None
+        if template is None:
+            others += rows
+        else:
+            group = by_template.setdefault(template, _Group(template, [], []))
+            group.rows += rows
+            group.flat += flat
+    errors: dict[int, ParseError] = {}
+    shapes = [_shape(group, texts, errors) for group in by_template.values()]
+    return [shape for shape in shapes if shape.rows], errors, sorted(others)
+
+
+def _alike(texts: Sequence[str]) -> tuple[dict[tuple[str, ...], tuple[list[int], list[str]]], list[int]]:
+    """Rows and constants by the text between the constants, and the rows of texts that were not divided."""
+    found: dict[tuple[str, ...], tuple[list[int], list[str]]] = {}
+    others: list[int] = []
+    for start in range(0, len(texts), _STRETCH):
+        known, tried = 0, min(start + _TRIAL, len(texts))
+        for row in range(start, min(start + _STRETCH, len(texts))):
+            text = texts[row]
+            if not isinstance(text, str) or find_surrogate(text) is not None or (row >= tried and known <= _TRIAL // 2):
+                others.append(row)
+                continue
+            pieces, raw = divide(text)
+            group = found.get(pieces)
+            if group is None:
+                found[pieces] = [row], raw
+            else:
+                group[0].append(row)
+                group[1].extend(raw)
+                known += 1
+    return found, others
+
+
 def bind(template: Expr, raw: Sequence[str]) -> Expr:
     """The template with its slots filled by the raw constants of one text."""
     items: list[Item] = []
@@ -98,7 +141,7 @@ def _shape(group: _Group, texts: Sequence[str], errors: dict[int, ParseError]) -
     columns = [group.flat[slot.index :: len(slots)] for slot in slots]
     rows = group.rows
     group.flat = []
-    bad = {at for slot, column in zip(slots, columns, strict=True) for at in _malformed(column, slot.kind)}
+    bad = {at for slot, column in zip(slots, columns, strict=True) for at in malformed(column, slot.kind)}
     if bad:
         errors.update((rows[at], _misfit(texts[rows[at]])) for at in bad)
         keep = [at for at in range(len(rows)) if at not in bad]
@@ -111,7 +154,7 @@ def _slots(template: Expr) -> Iterator[Slot]:
     return (value for item in template.predicates() for value in item.values if isinstance(value, Slot))
 
 
-def _malformed(column: list[str], kind: SlotKind) -> list[int]:
+def malformed(column: list[str], kind: SlotKind) -> list[int]:
     """Positions of constants that have no value."""
     doubtful = set(column)
     if kind == "literal":  # strings and numbers are well-formed by their tokens; only a large float is no number
