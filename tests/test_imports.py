@@ -33,7 +33,7 @@ LAYERS = (
     {"longform", "ranges", "sources", "subscriptions", "predicates", "arrow_in", "columns", "sparse", "single"}
     | {"cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"},
     {"codes"},
-    {"keys", "discretise"},
+    {"keys", "discretise", "search"},
     {"schema", "expr", "results"},
     {"arrays"},
     {"errors"},
