@@ -239,7 +239,7 @@ BAD: list[tuple[tuple[Any, ...], str]] = [
     (("i", "is null", 1), "IS NULL on attribute 'i' takes no constant in 'value', found [1]"),
     (("s", "like", 1), "LIKE on attribute 's' takes a pattern such as 'abc%', found 1"),
     (("i", "is true", None), "'i' has type int64 and is compared with TRUE"),
-    (("b", "is true", True), "IS TRUE on attribute 'b' takes no constant in 'value', found [True]"),
+    (("b", "is true", 1), "IS TRUE on attribute 'b' takes no constant in 'value', found [1]"),
     (("b", "is distinct from", [True, False]), "IS DISTINCT FROM on attribute 'b' takes a constant in 'value'"),
     (("b", "is distinct", 1), "unknown operator 'is distinct'; did you mean 'is distinct from'"),
     (("s", "=", 1), "'s' has type string and is compared with 1"),

@@ -36,7 +36,8 @@ class Encoder:
 
     def __init__(self, resident: Resident, batch: EventBatch) -> None:
         self._resident, self._card, self._xp = resident, resident.card, resident.card.xp
-        if resident.attributes.owners and batch.sparse(resident.attributes.schema) is not None:
+        sparse = batch.sparse(resident.attributes.schema) if resident.attributes.owners else None
+        if sparse is not None and isinstance(sparse.values, Strings):
             batch = batch.to_host()  # patterns are found there, and put among an event's entries
         self._host = EventEncoder(resident.book, resident.attributes, resident.used, batch)
         self._tables = {at: self._card.hold(table) for at, _, table in self._host.columns if table is not None}
