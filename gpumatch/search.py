@@ -22,7 +22,8 @@ Array: TypeAlias = NDArray[Any]
 _GRAM = 4
 _WINDOWS = 64  # of a pattern, among which its gram is chosen
 _AT_ONCE = 1 << 20  # characters that grams are looked for in at once
-_HASH, _BITS = np.uint32(0x9E3779B1), 16
+_BITS = 16  # of a gram's hash
+_HASH = np.uint32(0x9E3779B1)
 
 
 class Patterns:
@@ -49,7 +50,7 @@ class Patterns:
 
     def search_one(self, text: str) -> list[int]:
         """The same of one text: arrays would take longer."""
-        return [int(code[at]) for fold, grams, code in self._parts for at in grams.search_one(fold(text))]
+        return sorted(int(code[at]) for fold, grams, code in self._parts for at in grams.search_one(fold(text)))
 
 
 def _parts(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
