@@ -20,7 +20,8 @@ from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Predicate, check, parse
 from gpumatch.expr.normal import Clause, Elements, Presence, Values, normal_form, plain
 from gpumatch.expr.patterns import prefix, read
-from gpumatch.expr.typing_rules import pattern_of
+from gpumatch.expr.tree import Item
+from gpumatch.expr.typing_rules import operands
 from gpumatch.keys import INF_KEY, MIN, STRING_TOP, TOP, Set, combine, complement, float_key, key_float
 from gpumatch.routing.overlays.checks import expect
 from gpumatch.schema import AttributeType, Schema, SchemaLike
@@ -106,8 +107,7 @@ class Overlaps:
     def _prepare(self, expr: Expr) -> Prepared:
         check(expr, self.schema)
         given = expr
-        likes = [(at, p) for at, p in enumerate(expr.program) if isinstance(p, Predicate) and p.op == "like"]
-        expr = plain(expr, {at for at, p in likes if prefix(read(pattern_of(p.values, p.attribute))) is None})
+        expr = plain(expr, [at for at, item in enumerate(expr.program) if self._is_search(item)])
         form = normal_form(expr, lambda name: self.schema[name].multi)
         sets: dict[int, Set] = {}
         for at, item in enumerate(expr.program):
@@ -118,6 +118,13 @@ class Overlaps:
                 sets[at] = found
         made = (self._clause(clause, sets) for clause in form.clauses)
         return Prepared(given, tuple(clause for clause in made if clause is not None))
+
+    def _is_search(self, item: Item) -> bool:
+        """Is it a LIKE whose pattern is no prefix?"""
+        if not isinstance(item, Predicate) or item.op != "like":
+            return False
+        [pattern] = operands(item, self.schema[item.attribute])
+        return prefix(read(str(pattern))) is None
 
     def _clause(self, clause: Clause, sets: Mapping[int, Set]) -> ClauseTest | None:
         """None if a set that is asked for is empty."""
