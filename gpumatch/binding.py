@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate, Slot, coerce, constant
 from gpumatch.expr.normal import Elements, Form, Formula, Literal, Presence, Step, Values
-from gpumatch.expr.typing_rules import operands
+from gpumatch.expr.typing_rules import PATTERNS, operands
 from gpumatch.keys import Set, combine, complement, predicate_set
 from gpumatch.predicates import ANY, NONE, NULL, RANGE, Attributes, BlockBuilder, op_item
 from gpumatch.programs import Row
@@ -80,9 +81,10 @@ class RowBinder:
         presence = self._presence[at]
         if isinstance(literal, Presence):
             return [self._builder.constant_predicate(presence, RANGE if literal.present else NULL)]
+        column = self._attributes.elements(at, literal.pattern)
         if not literal.negated:
-            return [self._builder.predicate(at, sets[literal.predicate], ANY)]
-        none = self._builder.predicate(at, sets[literal.predicate], NONE)
+            return [self._builder.predicate(column, sets[literal.predicate], ANY)]
+        none = self._builder.predicate(column, sets[literal.predicate], NONE)
         return [none, self._builder.constant_predicate(presence, RANGE)]
 
     def _step(self, step: Step, sets: Mapping[int, Set]) -> int | Row:
@@ -94,7 +96,7 @@ class RowBinder:
         if isinstance(step, Values):
             return self._values(at, step, sets)
         if isinstance(step, Elements):
-            return self._builder.predicate(at, sets[step.predicate], ANY)
+            return self._builder.predicate(self._attributes.elements(at, step.pattern), sets[step.predicate], ANY)
         return self._builder.constant_predicate(self._presence[at], NULL)
 
     def _values(self, at: int, values: Values, sets: Mapping[int, Set]) -> Row:
@@ -106,14 +108,14 @@ def bound_set(predicate: Predicate, type: AttributeType, given: Sequence[Any], r
     """The values that satisfy a predicate in its positive form, ``given`` the constants in the place of its slots."""
     waiting = iter(given)
     try:
-        if predicate.op == "like":
-            operands(predicate, type)  # not every type has prefixes
-        constants = []
+        constants: list[Any] = []
         for value in predicate.values:
             if isinstance(value, Slot):
                 filled = next(waiting)
                 value = constant(filled, value.kind) if raw else filled
-            constants.append(coerce(value, type, predicate.attribute))
+            constants.append(value if predicate.op in PATTERNS else coerce(value, type, predicate.attribute))
+        if predicate.op in PATTERNS:
+            constants = [*operands(replace(predicate, values=tuple(constants)), type)]
         return predicate_set(predicate.op, constants, type)
     except GpumatchError as error:
         return error

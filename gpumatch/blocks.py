@@ -60,7 +60,7 @@ def _keys(book: Codebook, strings: Array, owner: Array, lo: Array, hi: Array) ->
 def join_blocks(attributes: Attributes, blocks: Sequence[Block], keeps: Sequence[Array | None]) -> Block:
     """The kept rows of several blocks as one block."""
     pool: dict[bytes, int] = {}
-    strings = attributes.of_kind("string")
+    strings = attributes.covering(max(block.columns for block in blocks)).of_kind("string")
     parts = [_renumbered(_kept(block, keep), strings, pool) for block, keep in zip(blocks, keeps, strict=True)]
     rows, predicates, ranges, programs, items = 0, 0, 0, 0, 0
     clauses: list[tuple[Array, Array, Array]] = []

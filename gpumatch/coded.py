@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from gpumatch.arrays import to_host
 from gpumatch.codes import Codebook, bytes_of, encode_keys, make_book, pointers, read_only, sort_pool, spans
 from gpumatch.columns import Column, Strings
 from gpumatch.events import EventBatch
@@ -132,7 +134,8 @@ class EventEncoder:
     """Encodes chunks of one batch by one codebook. Strings are looked up once for the whole batch.
 
     ``sparse`` are the entries of a CSR batch, with the ``keys`` of its strings; of others, ``columns`` are those that
-    predicates test: attribute, values, and the codes of a dictionary's strings.
+    predicates test: attribute, values, and the codes of a dictionary's strings. ``found`` has, by attribute, the
+    patterns that its strings satisfy.
     """
 
     def __init__(self, book: Codebook, attributes: Attributes, used: Array, batch: EventBatch) -> None:
@@ -141,14 +144,33 @@ class EventEncoder:
         self.sparse = batch.sparse(attributes.schema)
         self.keys: Array | None = None
         self.columns: list[tuple[int, Column, Array | None]] = []
+        self.found: dict[int, Found] = {}
+        searched = [at for at in attributes.owners if used[attributes.patterns[at]]]
         if self.sparse is not None:
             if isinstance(self.sparse.values, Strings):
                 self.keys = self._string_keys(self.sparse.values)
+                for at in searched:
+                    self._search(at, self.sparse.values[np.flatnonzero(self.sparse.attribute == at)])
             return
         for at, column in sorted(batch.columns(attributes.schema).items()):
-            if used[at] or used[attributes.presence[at]]:
+            if used[at] or used[attributes.presence[at]] or at in searched:
                 table = self._string_codes(at, column.values) if isinstance(column.values, Strings) else None
                 self.columns.append((at, column, table))
+                if at in searched and isinstance(column.values, Strings):
+                    self._search(at, column.values)
+
+    def _search(self, at: int, strings: Strings) -> None:
+        """Look for an attribute's patterns in those strings of the dictionary that occur."""
+        indices = to_host(strings.indices)
+        occurs = np.zeros(len(strings.dictionary) + 1, np.bool_)
+        occurs[indices] = True
+        occurs[-1] = False  # what index -1 marked
+        column = int(self._attributes.patterns[at])
+        texts = strings.dictionary.filter(pa.array(occurs[:-1])).to_pylist()
+        ptr, codes = self._book.patterns(column).search(texts)
+        counts = np.zeros(len(occurs), np.int64)
+        counts[occurs] = np.diff(ptr)
+        self.found[at] = Found(column, pointers(counts), codes)
 
     def encode(self, start: int, stop: int) -> CodedEvents:
         """The events ``start:stop``."""
@@ -199,6 +221,9 @@ class EventEncoder:
             rows.add(at, codes, column.offsets)
         for at, present in presences:  # numbered behind all attributes, so entries stay in order
             rows.add(at, present, None)
+        for at, whole, _ in self.columns:
+            if at in self.found:  # behind those
+                rows.add(self.found[at].column, *self.found[at].lists(whole.slice(start, stop)))
         return rows.finish()
 
     def _encode_sparse(self, events: Sparse, start: int, stop: int) -> CodedEvents:
@@ -219,14 +244,51 @@ class EventEncoder:
                 part, rounded = np.empty(len(single), np.int32), _to_single(numbers[single])
                 kernels.encode_numbers(read_only(attribute[single]), read_only(rounded), *self._book.search(), part)
                 code[single] = part
-        if not self._attributes.multi.any():
-            return CodedEvents(ptr, attribute, code)
-        return _with_presence(ptr, attribute, code, self._attributes)
+        coded = CodedEvents(ptr, attribute, code)
+        if self._attributes.multi.any():
+            coded = _with_presence(ptr, attribute, code, self._attributes)
+        for at, found in self.found.items():
+            mine = np.flatnonzero(attribute == at)
+            assert isinstance(values, Strings)
+            column = Column(values[first:last][mine], offsets=np.searchsorted(mine, ptr))
+            coded = _with_lists(coded, found.column, *found.lists(column))
+        return coded
+
+
+class Found(NamedTuple):
+    """The patterns that the strings of a dictionary satisfy; the last entry serves index -1, a missing value."""
+
+    column: int  # of the patterns
+    ptr: Array  # int64
+    codes: Array  # int32
+
+    def lists(self, column: Column) -> tuple[Array, Array]:
+        """The codes for all strings of a column, and where those of each event begin."""
+        assert isinstance(column.values, Strings)
+        indices = to_host(column.values.indices)
+        counts = np.diff(self.ptr)[indices]
+        offsets, valid = to_host(column.offsets), to_host(column.valid)
+        if offsets is None and valid is not None:
+            counts[~valid] = 0
+        ends = pointers(counts)
+        return self.codes[spans(self.ptr[:-1][indices], counts)], ends if offsets is None else ends[offsets]
+
+
+def _with_lists(events: CodedEvents, column: int, codes: Array, offsets: Array) -> CodedEvents:
+    """Rows with one more column of lists behind the others."""
+    ptr = events.ptr + offsets
+    place = np.ones(int(ptr[-1]), np.bool_)
+    place[spans(ptr[1:] - np.diff(offsets), np.diff(offsets))] = False
+    attribute, code = np.full(len(place), column, np.int32), np.empty(len(place), np.int32)
+    attribute[place], code[place] = events.attribute, events.code
+    code[~place] = codes
+    return CodedEvents(ptr, attribute, code)
 
 
 def encode_single(event: Single, book: Codebook, attributes: Attributes) -> CodedEvents:
     """One event, in as few calls as there can be."""
     keys, where = event.key, event.attribute
+    listed = _search_single(event, book, attributes) if attributes.owners else []
     texts = [at for at, key in enumerate(keys) if type(key) is bytes]
     if texts:
         strings: list[bytes] = [keys[at] for at in texts]  # type: ignore[misc]
@@ -239,10 +301,23 @@ def encode_single(event: Single, book: Codebook, attributes: Attributes) -> Code
             keys[at] = key
     if event.lists:
         where = where + attributes.presence[event.lists].tolist()
-    attribute = np.array(where, np.int32)
+    attribute = np.array([*where, *(column for column, _ in listed)] if listed else where, np.int32)
     code = np.zeros(len(attribute), np.int32)  # that of presence is 0
     kernels.encode_keys(read_only(attribute), np.array(keys, np.int64), 0, len(keys), *book.search(), code)
+    if listed:
+        code[-len(listed) :] = [code for _, code in listed]
     return CodedEvents(np.array([0, len(code)]), attribute, code)
+
+
+def _search_single(event: Single, book: Codebook, attributes: Attributes) -> list[tuple[int, int]]:
+    """The columns and codes of the patterns that an event's strings satisfy, ascending by column."""
+    found: list[tuple[int, int]] = []
+    for at, key in zip(event.attribute, event.key, strict=True):
+        if at in attributes.owners:
+            assert isinstance(key, bytes)
+            column = int(attributes.patterns[at])
+            found += [(column, code) for code in book.patterns(column).search_one(key.decode())]
+    return found
 
 
 def _to_single(values: Array) -> Array:

@@ -7,6 +7,7 @@ every index works on small integers. These are PS-Tree's predicate spaces (thesi
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from gpumatch import threads
 from gpumatch.kernels import encode as kernels
 from gpumatch.keys import MAX, MIN
+from gpumatch.search import Patterns
 
 Array: TypeAlias = NDArray[Any]
 
@@ -35,7 +37,7 @@ BOOK_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Codebook:
     """Cuts of all attributes one after another, tables that speed up the search, and the sorted pool of strings."""
 
@@ -49,6 +51,21 @@ class Codebook:
     def counts(self) -> Array:
         """How many codes each attribute has."""
         return np.diff(self.cut_ptr) + 1
+
+    def patterns(self, column: int) -> Patterns:
+        """What finds the patterns that strings satisfy, and gives the codes that these have in a column of patterns."""
+        if column not in self._patterns:
+            first, last = self.cut_ptr[column : column + 2].tolist()
+            cuts = self.cuts[first:last]
+            at = np.flatnonzero(cuts % 2 == 0)  # the cut below a name
+            starts, ends = self.pool_offsets[cuts[at] >> 1].tolist(), self.pool_offsets[(cuts[at] >> 1) + 1].tolist()
+            names = [self.pool_data[start:end].tobytes().decode() for start, end in zip(starts, ends, strict=True)]
+            self._patterns[column] = Patterns(names, (at + 1).astype(np.int32))
+        return self._patterns[column]
+
+    @cached_property
+    def _patterns(self) -> dict[int, Patterns]:
+        return {}
 
     def search(self) -> tuple[Array, Array, Array]:
         """What the encoding kernels take."""

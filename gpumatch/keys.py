@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from gpumatch.expr import patterns
 from gpumatch.expr.tree import Constant, PredicateOp, Timestamp
 from gpumatch.schema import AttributeType, Kind
 
@@ -101,10 +102,13 @@ def between(low: Any, high: Any) -> Set:
 
 
 def predicate_set(op: PredicateOp, constants: Sequence[Constant], type: AttributeType) -> Set:
-    """Values that satisfy a predicate in its positive form; the constants are coerced to the attribute's type."""
+    """Values that satisfy a predicate in its positive form; the constants are coerced to the attribute's type.
+
+    Those of ``match`` and ``ilike`` are not the attribute's but the names of patterns, see ``pattern_name``.
+    """
     least, top = bottom(type.kind), STRING_TOP if type.kind == "string" else TOP
-    if op == "like":
-        return _prefix_set(str(constants[0]).encode())
+    if op in ("like", "ilike", "match"):
+        return _pattern_set(op, str(constants[0]))
     cuts = [around(value, type) for value in constants]
     if op == "in":
         return combine([between(*pair) for pair in cuts], lambda count: count > 0)
@@ -118,6 +122,22 @@ def predicate_set(op: PredicateOp, constants: Sequence[Constant], type: Attribut
         "between": (below, cuts[-1][1]),
     }
     return between(*ranges[op])
+
+
+def _pattern_set(op: PredicateOp, pattern: str) -> Set:
+    tokens = patterns.read(pattern)
+    if op != "like":
+        name = pattern_name(tokens, op == "ilike").encode()
+        return (name, 0), (name, 1)
+    found = patterns.prefix(tokens)
+    assert found is not None, "a pattern that is no prefix becomes match"
+    text = found[0].encode()
+    return _prefix_set(text) if found[1] else ((text, 0), (text, 1))
+
+
+def pattern_name(tokens: Sequence[patterns.Token], any_case: bool) -> str:
+    """One name for all patterns that mean the same: how they take case, and the pattern."""
+    return "i" + patterns.written(patterns.lowered(tokens)) if any_case else "s" + patterns.written(tokens)
 
 
 def _prefix_set(prefix: bytes) -> Set:

@@ -490,7 +490,13 @@ class Matcher:
         """Write the index into a directory, atomically, in the place of one that is there."""
         snapshot = self._seal()
         asked = "auto" if self._requested is None else self._requested.to_dict()
-        meta = {"schema": self.schema.to_dict(), "index": asked, "memory_limit": self._memory_limit}
+        searching = any(segment.attributes.owners for segment in snapshot.segments)
+        meta = {
+            "features": ["patterns"] * searching,
+            "schema": self.schema.to_dict(),
+            "index": asked,
+            "memory_limit": self._memory_limit,
+        }
         parts = [segment.stored(dead) for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)]
         storage.write(path, meta, parts)
 

@@ -370,9 +370,10 @@ def _atree(segment: Segment, index: FlatIndex) -> list[Chart]:
 
 
 def _names(segment: Segment) -> list[str]:
-    """Attributes by number: those of the schema, then the hidden ones that tell whether a list is there."""
-    names = list(segment.attributes.schema.names)
-    return names + [f"{name} there" for name, multi in zip(names, segment.attributes.multi, strict=False) if multi]
+    """Columns by number: the schema's attributes, then those that tell whether a list is there, and of patterns."""
+    names, attributes = list(segment.attributes.schema.names), segment.attributes
+    there = [f"{name} there" for name, multi in zip(names, attributes.multi, strict=False) if multi]
+    return [*names, *there, *(f"{names[at]} like" for at in attributes.owners)]
 
 
 def _by_attribute(title: str, y: str, segment: Segment, values: list[Any], rest: Any) -> Bars:

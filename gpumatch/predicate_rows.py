@@ -24,13 +24,17 @@ from gpumatch.schema import AttributeType, Schema
 from gpumatch.subscriptions import float_keys, point_ranges
 
 _OPS: dict[str, tuple[PredicateOp, bool]] = {
-    **{op: (op, False) for op in ("=", "<", "<=", ">", ">=", "between", "in", "like")},
+    **{op: (op, False) for op in ("=", "<", "<=", ">", ">=", "between", "in", "like", "ilike")},
     "==": ("=", False),
     "<>": ("=", True),
     "!=": ("=", True),
     "is null": ("null", False),
     "is not null": ("null", True),
-    **{f"not {op}": (op, True) for op in ("between", "in", "like")},
+    **{f"not {op}": (op, True) for op in ("between", "in", "like", "ilike")},
+    "is distinct from": ("is", True),
+    "is not distinct from": ("is", False),
+    **{f"is {word}": ("is", False) for word in ("true", "false")},
+    **{f"is not {word}": ("is", True) for word in ("true", "false")},
 }
 _CODES: dict[str, int] = {kind: OPERATORS[kind] for kind in CONNECTIVES}
 _BOOLS = {"true": True, "false": False}
@@ -133,7 +137,8 @@ class Rows:
                 f"the attribute of a predicate is a string, found {name!r}; only rows of {joining} have none"
             )
         try:
-            return Predicate(name, op, _operands(name, schema[name], op, _spaced(written), value, values), negated)
+            constants = _operands(name, schema[name], op, _spaced(written), value, values)
+            return Predicate(name, op if constants or op != "is" else "null", constants, negated)
         except GpumatchError as error:
             return error
 
@@ -228,15 +233,19 @@ def _operands(name: str, type: AttributeType, op: Any, written: str, value: Any,
     if not is_missing(value) and values is not None:
         raise SchemaError(f"{shown} has both a value and values, {value!r} and {values!r}; give one of them")
     given = list(values) if values is not None else [] if is_missing(value) else [value]
-    expected = {"between": 2, "null": 0, "in": len(given) if values is not None else 1}.get(op, 1)
+    word = _BOOLS.get(written.split()[-1])
+    least = {"between": 2, "in": len(given) if values is not None else 1, "null": 0, "is": 0}.get(op, 1)
+    expected = 1 if op == "is" and given and word is None else least
     if len(given) != expected:
         column = "'values'" if op in ("between", "in") else "'value'"
         number = {0: "no constant", 1: "a constant"}.get(expected, f"{expected} constants")
         raise SchemaError(f"{shown} takes {number} in {column}, found {given!r}")
-    if op == "like":
+    if op in ("like", "ilike"):
         if not isinstance(given[0], str):
             raise SchemaError(f"{shown} takes a pattern such as 'abc%', found {given[0]!r}")
         return (constant(quoted(given[0]), "like"),)
+    if op == "is" and word is not None:
+        return (word,)
     return tuple(_typed(name, type, one) for one in given)
 
 
@@ -256,5 +265,7 @@ def _number(text: str) -> Any:
     """The number that a text is, written as in expressions; None if it is none."""
     if _INFINITY.fullmatch(text):
         return float(text)
+    if "/*" in text:
+        return None  # a comment, which may not end
     between, found = divide(text)
     return constant(found[0]) if between == ("", "") and found[0][0] != "'" else None

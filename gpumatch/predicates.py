@@ -49,12 +49,19 @@ def op_items(operators: Array, arity: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The columns that predicates test: the schema's attributes, then one for the presence of each list."""
+    """The columns that predicates test: the schema's attributes, then one for the presence of each list.
+
+    Where there are patterns to search for, columns follow for string attributes in their order: each lists the names
+    of those that the attribute's value satisfies, or for a list one of its values. They end with the last that is
+    tested, so that nobody pays for them who has none.
+    """
 
     schema: Schema
     multi: Array  # bool: a list attribute
     presence: Array  # int32: the column that tells whether the attribute is there
     single: Array  # bool: a float32 attribute, whose values are rounded to that
+    patterns: Array  # int32, by attribute of the schema: the column of its patterns, even if there is none yet; or -1
+    owners: tuple[int, ...] = ()  # the attributes whose patterns have columns
 
     @classmethod
     def of(cls, schema: Schema) -> Attributes:
@@ -66,15 +73,38 @@ class Attributes:
         presence[lists] = np.arange(len(schema), count)
         single = np.zeros(count, np.bool_)
         single[: len(schema)] = [kind.name == "float32" for kind in schema.types]
-        return cls(schema, multi, presence, single)
+        strings = np.array([kind.kind == "string" for kind in schema.types], np.bool_)
+        patterns = np.where(strings, count - 1 + np.cumsum(strings), -1).astype(np.int32)
+        return cls(schema, multi, presence, single, patterns)
 
     def __len__(self) -> int:
         return len(self.multi)
+
+    def covering(self, columns: int) -> Attributes:
+        """With so many columns, if there are fewer: those of patterns."""
+        if columns <= len(self):
+            return self
+        first = len(self) - len(self.owners)
+        owners = np.flatnonzero(self.patterns >= 0)[: columns - first]
+        none = np.zeros(len(owners), np.bool_)
+        return replace(
+            self,
+            multi=np.concatenate([self.multi[:first], ~none]),
+            presence=np.concatenate([self.presence[:first], self.presence[owners]]),
+            single=np.concatenate([self.single[:first], none]),
+            owners=tuple(owners.tolist()),
+        )
+
+    def elements(self, attribute: int, pattern: bool) -> int:
+        """The column that lists an attribute's values, or the patterns that these satisfy."""
+        return int(self.patterns[attribute]) if pattern else attribute
 
     def of_kind(self, kind: Kind) -> Array:
         """Which columns hold values of a kind."""
         marks = np.zeros(len(self), np.bool_)
         marks[: len(self.schema)] = [type.kind == kind for type in self.schema.types]
+        if self.owners:
+            marks[-len(self.owners) :] = kind == "string"  # the names of patterns
         return marks
 
 
@@ -96,6 +126,11 @@ class Block:
     program_ptr: Array  # int64
     program_item: Array  # int32: a predicate, or an operator if negative
     pool: list[bytes]
+
+    @property
+    def columns(self) -> int:
+        """Columns up to the last that predicates test."""
+        return int(self.attribute.max(initial=-1)) + 1
 
 
 @dataclass(slots=True)
@@ -122,6 +157,10 @@ class BlockBuilder:
     _ranges: list[tuple[Array, Array, Array]] = field(default_factory=list)  # attribute, lo, hi
     _range_count: int = 0
     _singles: _Singles = field(default_factory=_Singles)
+    _plain: int = 0  # columns before those of patterns
+
+    def __post_init__(self) -> None:
+        self._plain = len(self.schema) + sum(kind.multi for kind in self.schema.types)
 
     def key(self, cut: Cut) -> int:
         """The key of a cut; strings are put into the pool."""
@@ -198,7 +237,9 @@ class BlockBuilder:
         return attribute, kind, MIN, MIN if self._is_string(attribute) else MAX
 
     def _is_string(self, attribute: int) -> bool:
-        return attribute < len(self.schema) and self.schema.types[attribute].kind == "string"
+        if attribute < len(self.schema):
+            return self.schema.types[attribute].kind == "string"
+        return attribute >= self._plain
 
     def add_clause(self, row: int, predicates: Sequence[Row], program: int = -1) -> None:
         """A clause, unless it has a predicate that nothing satisfies."""

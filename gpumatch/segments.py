@@ -79,6 +79,7 @@ class Segment:
     @classmethod
     def build(cls, source: Source, attributes: Attributes, wishes: Wishes, sample: Sequence[EventBatch]) -> Segment:
         """``sample``: events that tell how often predicates hold; without any, widths do."""
+        attributes = attributes.covering(source.block.columns)
         book, table = encode_block(source.block, attributes)
         likelihood = likelihoods(attributes, book, table, sample)
         given = Input(attributes, book, table, 0, len(table.clause_row), sample)
@@ -219,6 +220,7 @@ def segment_from(
         texts = _strings(arrays, "texts", pa.array(arrays["texts.valid"]))
     book = Codebook(**_checked(arrays, "book", BOOK_TYPES))
     table = Table(length, **_checked(arrays, "table", TABLE_TYPES))
+    attributes = attributes.covering(len(book.cut_ptr) - 1)
     segment = Segment(ids, texts, attributes, book, table, tuple(parts), _destinations(arrays))
     return segment, arrays.get("dead")
 

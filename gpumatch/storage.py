@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from gpumatch.errors import StorageError
 
 FORMAT = 2
-FEATURES: frozenset[str] = frozenset()  # what an older reader must refuse; this one knows none
+FEATURES = frozenset({"patterns"})  # that an index may have, and that a reader which does not know them must refuse
 MANIFEST = "manifest.json"
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
 _DRAFT = re.compile(r"\.(manifest\.json|s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy)\.[0-9]+\.tmp")
@@ -67,7 +67,7 @@ def _write(
     for number, (facts, arrays) in enumerate(segments):
         files = {name: _write_array(folder, f"s{number}.{name}", array) for name, array in arrays.items()}
         entries.append({**facts, "arrays": files})
-    manifest = {"format": FORMAT, "features": sorted(FEATURES), **meta, "segments": entries}
+    manifest = {"format": FORMAT, "features": [], **meta, "segments": entries}
     digest = _digest(manifest)
     _sync_folder(folder)  # the files must be there before what names them is
     _replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())

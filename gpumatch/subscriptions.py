@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -16,8 +16,9 @@ from gpumatch.binding import RowBinder, bound_set, distinct_constant, formula_se
 from gpumatch.constant_columns import clock_keys, prefix_ranges, string_ranges
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate, Shape, Slot, coerce, constant, parse_alike, parse_many
-from gpumatch.expr.normal import Elements, Formula, Presence, Splitting, Step, Values, normal_form
-from gpumatch.expr.typing_rules import operands
+from gpumatch.expr.normal import Elements, Formula, Presence, Splitting, Step, Values, normal_form, plain
+from gpumatch.expr.patterns import prefix, read
+from gpumatch.expr.typing_rules import operands, pattern_of
 from gpumatch.keys import INF_KEY, MAX, MIN, Set, around
 from gpumatch.predicates import ANY, EMPTY, NONE, NULL, RANGE, Array, Attributes, BlockBuilder, op_item
 from gpumatch.programs import Literals
@@ -105,6 +106,39 @@ def _template(expr: Expr) -> Expr:
     return Expr(tuple(items))
 
 
+def by_pattern(group: Group) -> list[Group]:
+    """The group in the operators that have a normal form, split by which LIKEs have patterns that are no prefixes."""
+    template = group.template
+    likes = [(at, p) for at, p in enumerate(template.program) if isinstance(p, Predicate) and p.op == "like"]
+    if not likes:
+        plainer = any(item.op == "is" for item in template.predicates())
+        return [replace(group, template=plain(template, ())) if plainer else group]
+    kinds = list(zip(*[_searching(item, group) for _, item in likes], strict=True))
+    parts = []
+    for kind in dict.fromkeys(kinds):
+        made = plain(template, {at for (at, _), searched in zip(likes, kind, strict=True) if searched})
+        chosen = [place for place, found in enumerate(kinds) if found == kind]
+        if len(chosen) == len(kinds):
+            return [replace(group, template=made)]
+        columns = [[column[place] for place in chosen] for column in group.constants]
+        parts.append(Group(made, [group.rows[place] for place in chosen], columns, group.raw))
+    return parts
+
+
+def _searching(item: Predicate, group: Group) -> list[bool]:
+    """Of each row, whether the pattern of its LIKE is no prefix; one that is malformed is for others to report."""
+    columns = [group.constants[v.index] if isinstance(v, Slot) else [v] * len(group.rows) for v in item.values]
+    kinds = [v.kind if isinstance(v, Slot) and group.raw else None for v in item.values]
+    known: dict[tuple[Any, ...], bool] = {}
+    for given in set(zip(*columns, strict=True)):
+        try:
+            values = [v if kind is None else constant(v, kind) for v, kind in zip(given, kinds, strict=True)]
+            known[given] = prefix(read(pattern_of(values, item.attribute))) is None
+        except GpumatchError:
+            known[given] = True
+    return [known[given] for given in zip(*columns, strict=True)]
+
+
 class GroupAdder:
     """Adds groups of expressions to a block. What it knows of constants serves all groups."""
 
@@ -117,6 +151,10 @@ class GroupAdder:
 
     def add(self, group: Group, errors: dict[int, GpumatchError]) -> None:
         """Add the group's subscriptions. Rows whose constants do not suit go to ``errors`` instead."""
+        for part in by_pattern(group):
+            self._add(part, errors)
+
+    def _add(self, group: Group, errors: dict[int, GpumatchError]) -> None:
         few = len(group.rows) < _MANY
         try:
             form = normal_form(group.template, self._is_multi, self._splitting)
@@ -261,8 +299,9 @@ class Binding:
             return [self.builder.constant(presence, RANGE if literal.present else NULL, len(self.rows))]
         if isinstance(literal, Values):
             return [self._values(at, literal.formula)]
+        column = self.attributes.elements(at, literal.pattern)
         kind = NONE if literal.negated else ANY
-        found = self.builder.literals(at, self._row_sets(literal.predicate), kind, self.owners)
+        found = self.builder.literals(column, self._row_sets(literal.predicate), kind, self.owners)
         if not literal.negated:
             return [found]
         return [found, self.builder.constant(presence, RANGE, len(self.rows))]
@@ -373,7 +412,8 @@ class Binding:
         if isinstance(step, Presence):
             return self.builder.constant(int(self.attributes.presence[at]), NULL, len(self.rows))
         if isinstance(step, Elements):
-            return self.builder.literals(at, self._row_sets(step.predicate), ANY)
+            column = self.attributes.elements(at, step.pattern)
+            return self.builder.literals(column, self._row_sets(step.predicate), ANY)
         return self._values(at, step.formula)
 
 

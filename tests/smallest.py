@@ -45,6 +45,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/routing/simulator/calendar.py": {"_NEAR": 1},
     "gpumatch/routing/simulator/merc_lists.py": {"_PAIRS": 1},
     "gpumatch/routing/simulator/traffic.py": {"_CELLS": 1},
+    "gpumatch/search.py": {"_AT_ONCE": 1, "_BITS": 1, "_GRAM": 1, "_WINDOWS": 1},
     "gpumatch/segments.py": {"_MIN_CHUNK": 1},
     "gpumatch/snapshot.py": {"_ITER_EVENTS": 1},
     "gpumatch/sources.py": {"_AT_ONCE": 3},

@@ -62,7 +62,8 @@ def condition(operator: str, attribute: str) -> str:
     forms = {
         "BETWEEN": f"BETWEEN {constant} AND {constant}",
         "IN": f"IN ({constant})",
-        "LIKE": "LIKE 'a%'",
+        "LIKE": "LIKE '%a'",
+        "ILIKE": "ILIKE 'a%'",
         "IS NULL": "IS NULL",
     }
     return f"{attribute} {forms.get(operator, f'{operator} {constant}')}"
@@ -97,7 +98,7 @@ def test_tables_of_the_readme_fit_a_screen() -> None:
 
 
 def test_table_of_operators_is_complete() -> None:
-    assert len(operators_by_kind()) == 10 * len(KINDS)
+    assert len(operators_by_kind()) == 12 * len(KINDS)
 
 
 @pytest.mark.parametrize(("operator", "kind", "applies"), operators_by_kind())

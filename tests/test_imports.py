@@ -34,7 +34,7 @@ LAYERS = (
     | {"parquet_in", "cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"}
     | {"constant_columns", "unlike"},
     {"codes"},
-    {"keys", "discretise"},
+    {"keys", "discretise", "search"},
     {"schema", "typenames", "expr", "results", "strangers"},
     {"arrays"},
     {"errors"},

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import gpumatch as gm
 from gpumatch.expr import Predicate, Timestamp, evaluate
-from gpumatch.expr.constants import constant_text, pattern_text
+from gpumatch.expr.constants import constant_text
 from gpumatch.expr.times import timestamp_text
 from gpumatch.expr.tree import Expr
+from gpumatch.expr.typing_rules import pattern_of
 from gpumatch.sources import Rejected
 from tests.conformance.strategies import events, predicates, schemas
 
@@ -56,7 +57,9 @@ def written(value: Any) -> str:
 def operator(predicate: Predicate) -> str:
     if predicate.op == "null":
         return "is not null" if predicate.negated else "is null"
-    if predicate.op in ("between", "in", "like"):
+    if predicate.op == "is":
+        return "is distinct from" if predicate.negated else "is not distinct from"
+    if predicate.op in ("between", "in", "like", "ilike"):
         return f"not {predicate.op}" if predicate.negated else predicate.op
     return "<>" if predicate.negated else predicate.op
 
@@ -93,8 +96,8 @@ def test_texts_equal_the_oracle(case: Case, upper: bool) -> None:
     for number, predicate in rows:
         op = operator(predicate)
         constants: Any = [written(value) for value in predicate.values]
-        if predicate.op == "like":
-            constants = [pattern_text(predicate.values[0])[1:-1].replace("''", "'")]
+        if predicate.op in ("like", "ilike"):
+            constants = [pattern_of(predicate.values, "")]
         if predicate.op not in ("between", "in"):
             constants = constants[0] if constants else None
         made.append((number, predicate.attribute, f" {op.upper() if upper else op}  ", constants))
@@ -235,6 +238,10 @@ BAD: list[tuple[tuple[Any, ...], str]] = [
     (("i", "in", [1, None]), "'i' is compared with None"),
     (("i", "is null", 1), "IS NULL on attribute 'i' takes no constant in 'value', found [1]"),
     (("s", "like", 1), "LIKE on attribute 's' takes a pattern such as 'abc%', found 1"),
+    (("i", "is true", None), "'i' has type int64 and is compared with TRUE"),
+    (("b", "is true", 1), "IS TRUE on attribute 'b' takes no constant in 'value', found [1]"),
+    (("b", "is distinct from", [True, False]), "IS DISTINCT FROM on attribute 'b' takes a constant in 'value'"),
+    (("b", "is distinct", 1), "unknown operator 'is distinct'; did you mean 'is distinct from'"),
     (("s", "=", 1), "'s' has type string and is compared with 1"),
     (("b", "=", 1), "'b' has type bool and is compared with 1"),
 ]
@@ -248,7 +255,10 @@ BAD_TEXTS: list[tuple[tuple[Any, ...], str]] = [
     (("b", "=", "yes"), "expected true or false"),
     (("d", "=", "yesterday"), "'yesterday' is not a date"),
     (("t", "=", "2024-01-01 00:00Z"), "a wall clock without zone"),
-    (("s", "like", "a%b"), "only prefix patterns"),
+    (("s", "like", r"a\b"), "has its escape character"),
+    (("i", "ilike", "1%"), "ILIKE works on strings only"),
+    (("i", "=", "5/*"), "expected a number"),
+    (("i", "=", "5--"), "expected a number"),
     (("i", "like", "1%"), "LIKE works on strings only"),
 ]
 

@@ -70,7 +70,10 @@ def test_add_nothing() -> None:
 BAD: list[tuple[Any, Any, type[Exception], int | None, str]] = [
     (9, "i < < 3", gm.ParseError, 4, "expected a constant, found '<'"),
     (9, "", gm.ParseError, None, "the expression is empty"),
-    (9, "s LIKE '%a'", gm.ParseError, 7, "only prefix patterns"),
+    (9, r"s LIKE '%\a'", gm.ParseError, 7, "has its escape character"),
+    (9, "s LIKE '!a' ESCAPE '!'", gm.SchemaError, None, "attribute 's': the pattern '!a' has its escape character !"),
+    (9, "i ILIKE '%1%'", gm.SchemaError, None, "'i' has type int64; ILIKE works on strings only"),
+    (9, "i IS TRUE", gm.SchemaError, None, "'i' has type int64 and is compared with TRUE; expected a number"),
     (9, "ii = 1", gm.SchemaError, None, "unknown attribute 'ii'; did you mean 'i'?"),
     (9, "i < 'x'", gm.SchemaError, None, "'i' has type int64 and is compared with 'x'; expected a number"),
     (9, "s = 5", gm.SchemaError, None, "'s' has type string and is compared with 5"),

@@ -66,6 +66,7 @@ ODD = [
 def test_same_entries(event: dict[str, Any]) -> None:
     matcher = gm.Matcher(SCHEMA)
     matcher.add({"a": "i > 2 AND f >= 0 AND g = 0.1 AND b AND s > 'a'", "b": "ls = 'b' OR lg > 0.1 OR ls IS NULL"})
+    matcher.add({"p": "s LIKE '%a%' OR s ILIKE '_' OR s LIKE '_' OR ls NOT LIKE '%b' OR ls LIKE '%a%'"})
     matcher.add({"c": "d > DATE '2023-01-01' AND t >= TIMESTAMP '2024-01-01 00:00:00' AND lg IS NULL"})
     [segment] = matcher._seal().segments
     batch = gm.EventBatch.of([event], matcher.schema)

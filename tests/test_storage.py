@@ -42,6 +42,8 @@ EXPRESSIONS = {
     "or": "x > 2 OR f < 1 OR b = FALSE",
     "set": "s IN ('abc', '', 'é') AND i NOT IN (1, 2, 3)",
     "like": "s LIKE 'a%' OR s NOT LIKE 'z%'",
+    "search": "s LIKE '%a_' OR s NOT ILIKE '%Z%'",
+    "known": "s IS DISTINCT FROM 'a'",
     "null": "d IS NULL AND t IS NULL",
     "times": "d >= DATE '2024-01-01' OR t < TIMESTAMP '2025-01-01' OR z <= TIMESTAMP '2024-01-01 01:00'",
     "lists": "tags = 'u' AND nums <> 3 OR NOT (nums > 5)",
@@ -372,6 +374,26 @@ def test_any_altered_byte_of_a_manifest(tmp_path: Path) -> None:
         path.write_bytes(content[:length])
         with pytest.raises(gm.StorageError):
             gm.load(tmp_path)
+
+
+def test_a_reader_without_patterns_must_refuse_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = gm.Matcher({"s": "string"}, device="cpu")
+    matcher.add({"prefix": "s LIKE 'ab%'", "equal": "s LIKE 'ab'"})
+    matcher.save(tmp_path)
+    assert manifest(tmp_path)["features"] == []
+    matcher.add({"pattern": "s LIKE '%b'"})
+    matcher.save(tmp_path)
+    assert manifest(tmp_path)["features"] == ["patterns"]
+    loaded = gm.load(tmp_path, device="cpu")
+    assert loaded.match_one({"s": "ab"}) == ["prefix", "equal", "pattern"]
+    loaded.remove(["pattern"])
+    loaded.compact()
+    loaded.save(tmp_path)
+    assert manifest(tmp_path)["features"] == []
+    matcher.save(tmp_path)
+    monkeypatch.setattr("gpumatch.storage.FEATURES", frozenset())
+    with pytest.raises(gm.StorageError, match="needs patterns, which this version lacks"):
+        gm.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,9 @@ class Encoder:
 
     def __init__(self, resident: Resident, batch: EventBatch) -> None:
         self._resident, self._card, self._xp = resident, resident.card, resident.card.xp
+        sparse = batch.sparse(resident.attributes.schema) if resident.attributes.owners else None
+        if sparse is not None and isinstance(sparse.values, Strings):
+            batch = batch.to_host()  # patterns are found there, and put among an event's entries
         self._host = EventEncoder(resident.book, resident.attributes, resident.used, batch)
         self._tables = {at: self._card.hold(table) for at, _, table in self._host.columns if table is not None}
         self._keys = None if self._host.keys is None else self._card.hold(self._host.keys)
@@ -98,6 +101,12 @@ class Encoder:
             attribute.append(at)
             codes.append(present)
             lists.append(None)
+        for at, found in self._host.found.items():  # and patterns behind those
+            column = next(whole for held, whole, _ in self._host.columns if held == at)
+            listed, offsets = found.lists(column.slice(start, stop))
+            attribute.append(found.column)
+            codes.append(self._here(listed))
+            lists.append(self._here(offsets))
         coded = yield from self._rows(count, attribute, codes, lists)
         return coded
 
@@ -128,6 +137,9 @@ class Encoder:
 
     def _entries(self, sparse: Sparse, start: int, stop: int) -> Job[tuple[Any, Any, Any, Any]]:
         xp, card, resident = self._xp, self._card, self._resident
+        if self._host.found:
+            ptr, attribute, code = map(self._here, self._host.encode(start, stop).arrays())
+            return ptr, self._owner(ptr, code), attribute, code
         part = sparse.slice(start, stop)
         ptr, attribute = self._here(part.offsets), self._here(part.attribute)
         code = xp.empty(len(attribute), dtype=np.int32)
@@ -139,8 +151,7 @@ class Encoder:
             mixed = kernels.encode_mixed_floats if values.dtype == np.float64 else kernels.encode_mixed_integers
             card.launch(mixed, len(code), attribute, values, resident.single, *resident.search, code)
         if not resident.attributes.multi.any():
-            event = xp.searchsorted(ptr, xp.arange(len(code)), side="right").astype(np.int32) - np.int32(1)
-            return ptr, event, attribute, code
+            return ptr, self._owner(ptr, code), attribute, code
         counts = xp.empty(stop - start, dtype=np.int64)
         card.launch(kernels.count_presence, stop - start, ptr, attribute, resident.multi, counts)
         wide = pointers(card, counts)
@@ -150,6 +161,10 @@ class Encoder:
         card.launch(kernels.fill_presence, stop - start, ptr, attribute, code, *lists, wide, *made)
         event, names, codes = made
         return wide, event, names, codes
+
+    def _owner(self, ptr: Any, code: Any) -> Any:
+        """The event of each entry."""
+        return self._xp.searchsorted(ptr, self._xp.arange(len(code)), side="right").astype(np.int32) - np.int32(1)
 
 
 def pointers(card: Card, counts: Any) -> Any:

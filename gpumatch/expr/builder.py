@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from gpumatch.errors import SchemaError
+from gpumatch.expr.patterns import ESCAPE, escaped
 from gpumatch.expr.tokens import find_surrogate
 from gpumatch.expr.tree import Expr, Predicate, PredicateOp
-from gpumatch.expr.values import as_constant
+from gpumatch.expr.typing_rules import pattern_of
+from gpumatch.expr.values import as_constant, is_missing
 
 
 def col(name: str) -> Column:
@@ -57,13 +59,44 @@ class Column:
     def startswith(self, prefix: str) -> Expr:
         if not isinstance(prefix, str):
             raise SchemaError(f"attribute {self.name!r}: startswith() expects a string, found {prefix!r}")
-        return self._test("like", prefix)
+        return self._test("like", escaped(prefix) + "%")
+
+    def like(self, pattern: str, escape: str = ESCAPE) -> Expr:
+        """``%`` stands for any characters, ``_`` for one; after ``escape`` both stand for themselves."""
+        return self._pattern("like", pattern, escape)
+
+    def ilike(self, pattern: str, escape: str = ESCAPE) -> Expr:
+        """As ``like``, whether letters are upper or lower case."""
+        return self._pattern("ilike", pattern, escape)
+
+    def is_distinct_from(self, value: object) -> Expr:
+        """As ``!=``, and true of a missing value; from what is missing, as None, all that is there is distinct."""
+        return self._test("null", negated=True) if is_missing(value) else self._test("is", value, negated=True)
+
+    def is_not_distinct_from(self, value: object) -> Expr:
+        """As ``==``, and false of a missing value, unless the constant is missing, too."""
+        return self._test("null") if is_missing(value) else self._test("is", value)
+
+    def is_true(self) -> Expr:
+        """True, and not missing; ``~`` of it is true of a missing value."""
+        return self._test("is", True)
+
+    def is_false(self) -> Expr:
+        return self._test("is", False)
 
     def is_null(self) -> Expr:
         return self._test("null")
 
     def is_not_null(self) -> Expr:
         return self._test("null", negated=True)
+
+    def _pattern(self, op: PredicateOp, pattern: str, escape: str) -> Expr:
+        for what, given in (("a pattern", pattern), ("an escape character", escape)):
+            if not isinstance(given, str):
+                raise SchemaError(f"attribute {self.name!r}: {op}() expects {what}, a string, found {given!r}")
+        made = self._test(op, pattern) if escape == ESCAPE else self._test(op, pattern, escape)
+        pattern_of((pattern, escape), self.name)  # a malformed one is an error now
+        return made
 
     def _test(self, op: PredicateOp, *values: object, negated: bool = False) -> Expr:
         for value in values:

@@ -13,7 +13,9 @@ from functools import lru_cache
 from itertools import count
 
 from gpumatch.errors import ParseError
+from gpumatch.expr.constants import constant
 from gpumatch.expr.parser import parse_connectives, parse_template
+from gpumatch.expr.patterns import prefix, read
 from gpumatch.expr.tokens import Token, divide, find_surrogate, tokenize
 from gpumatch.expr.tree import Expr, Predicate, Slot
 
@@ -52,6 +54,12 @@ def hole(number: int) -> Predicate:
     return Predicate(str(number), "=")
 
 
+@lru_cache(maxsize=1 << 10)
+def _is_prefix(raw: str) -> bool:
+    """Other patterns of LIKE do not have ranges for constants."""
+    return prefix(read(str(constant(raw, "like")))) is not None
+
+
 class UnreadableError(Exception):
     """A text that only the parser understands, or refuses."""
 
@@ -70,6 +78,7 @@ class _Conditions(dict[tuple[str, ...], int]):
     def __init__(self) -> None:
         super().__init__()
         self.made: list[Condition] = []
+        self.likes: set[int] = set()
 
     def __missing__(self, pieces: tuple[str, ...]) -> int:
         template, _ = parse_template("'0'".join(pieces))
@@ -81,6 +90,8 @@ class _Conditions(dict[tuple[str, ...], int]):
             raise UnreadableError
         self.made.append(Condition(item, slots))
         number = self[pieces] = len(self.made) - 1
+        if item.op == "like":
+            self.likes.add(number)
         return number
 
 
@@ -153,7 +164,10 @@ class Reader:
                 condition.append(known[head, middle, ""])
                 constants += (first, second)
             elif first:
-                condition.append(known[head, ""])
+                number = known[head, ""]
+                if number in known.likes and not _is_prefix(first):
+                    raise UnreadableError
+                condition.append(number)
                 constants.append(first)
             elif members:
                 pieces, found = divide(members)

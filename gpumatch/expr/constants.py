@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 from gpumatch.errors import ParseError
+from gpumatch.expr.patterns import read
 from gpumatch.expr.times import parse_date, parse_timestamp, timestamp_text
 from gpumatch.expr.tree import Constant, Slot, Timestamp
 
-SlotKind = Literal["literal", "date", "timestamp", "like"]
+SlotKind = Literal["literal", "date", "timestamp", "like", "pattern", "escape"]
 MAX_DIGITS = 4000  # of an integer: Python refuses to read and print more than 4300
 _EXACT = 16  # characters, point included: with 15 digits a float lies on the same side of every integer
 _BEYOND = 2.0**64  # all integers that an attribute can hold are on one side of what is larger
-_PREFIX_PATTERN = re.compile(r"((?:[^%_\\]|\\[%_\\])*+)%", re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)")
-_SPECIAL = re.compile(r"[%_\\]")
+_EXPECTING: dict[SlotKind, str] = {"like": "LIKE", "pattern": "LIKE", "escape": "ESCAPE"}
 
 
 def constant(raw: str, kind: SlotKind = "literal") -> Constant:
@@ -28,14 +26,18 @@ def constant(raw: str, kind: SlotKind = "literal") -> Constant:
     """
     if raw[0] != "'":
         if kind != "literal":
-            raise ParseError(f"{kind.upper()} expects a string in single quotes, found {raw}", raw)
+            keyword = _EXPECTING.get(kind, kind.upper())
+            raise ParseError(f"{keyword} expects a string in single quotes, found {raw}", raw)
         return _number(raw)
     value = raw[1:-1].replace("''", "'")
-    if kind == "literal":
+    if kind in ("literal", "pattern"):  # whether a pattern is well-formed depends on its escape character
         return value
-    if kind == "like":
-        return _prefix(value, raw)
     try:
+        if kind == "like":
+            read(value)
+            return value
+        if kind == "escape":
+            return escape_character(value)
         return parse_date(value) if kind == "date" else parse_timestamp(value)
     except ParseError as error:
         raise ParseError(error.message, raw) from None
@@ -62,15 +64,10 @@ def _number(raw: str) -> int | float | Decimal:
     return exact if differs else value
 
 
-def _prefix(pattern: str, raw: str) -> str:
-    match = _PREFIX_PATTERN.fullmatch(pattern)
-    if match is None:
-        raise ParseError(
-            f"LIKE {raw} is not supported: only prefix patterns are, literal text followed by one final %; "
-            r"write \% \_ \\ for the characters themselves",
-            raw,
-        )
-    return _ESCAPED.sub(r"\1", match[1])
+def escape_character(value: str) -> str:
+    if len(value) > 1:
+        raise ParseError(f"ESCAPE expects one character, or '' for none; found {quoted(value)}")
+    return value
 
 
 def constant_text(value: Constant | Slot) -> str:
@@ -97,10 +94,3 @@ def constant_text(value: Constant | Slot) -> str:
 
 def quoted(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
-
-
-def pattern_text(prefix: Constant | Slot) -> str:
-    """A LIKE pattern that holds for strings that start with ``prefix``."""
-    if not isinstance(prefix, str):
-        return constant_text(prefix)
-    return quoted(_SPECIAL.sub(r"\\\g<0>", prefix) + "%")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpumatch.errors import SchemaError
+from gpumatch.expr.patterns import lower, lowered, matches, read
 from gpumatch.expr.tree import Connective, Constant, Expr, Item, Op, Predicate, PredicateOp, Timestamp
 from gpumatch.expr.typing_rules import operands
 from gpumatch.expr.values import is_missing, plain, rounded
@@ -21,7 +22,9 @@ _TESTS: dict[PredicateOp, Callable[[Any, tuple[Any, ...]], bool]] = {
     ">=": lambda v, c: v >= c[0],
     "between": lambda v, c: c[0] <= v <= c[1],
     "in": lambda v, c: v in c,
-    "like": lambda v, c: v.startswith(c[0]),
+    "is": lambda v, c: v == c[0],
+    "like": lambda v, c: matches(v, read(c[0])),
+    "ilike": lambda v, c: matches(lower(v), lowered(read(c[0]))),
 }
 
 
@@ -65,7 +68,7 @@ def _holds(predicate: Predicate, value: object, type: AttributeType) -> bool | N
     if predicate.op == "null":
         return missing != predicate.negated
     if missing:
-        return None
+        return predicate.negated if predicate.op == "is" else None
     test = _TESTS[predicate.op]
     found = any(test(one, constants) for one in _values(value, type, predicate.attribute))
     return found != predicate.negated

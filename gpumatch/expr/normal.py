@@ -6,13 +6,13 @@ one attribute and never of a missing one. A program is what is left as it was wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
 from typing import TypeAlias
 
-from gpumatch.expr.tree import Connective, Expr, Op, Predicate
+from gpumatch.expr.tree import Connective, Expr, Item, Op, Predicate
 
 _LITERALS, _PER_ITEM = 64, 4  # so much may an expression grow by being multiplied out
 _FOLDED = 100  # levels of connectives that a formula may have: it is evaluated by recursion
@@ -39,11 +39,15 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """One of the values of a list satisfies a predicate, or, negated, none does and the list is there."""
+    """One of the values of a list satisfies a predicate, or, negated, none does and the list is there.
+
+    ``pattern``: the predicate is a pattern, and what is listed are those that the attribute's values satisfy.
+    """
 
     attribute: str
     predicate: int
     negated: bool
+    pattern: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,22 @@ def normal_form(expr: Expr, is_multi: Callable[[str], bool], splitting: Splittin
     return Form(tuple(merged), _program(part.residuals) if merged else ())
 
 
+def plain(expr: Expr, patterns: Collection[int]) -> Expr:
+    """The expression in the operators that have a normal form: IS as a comparison and a test for null, and MATCH in
+    the place of LIKE where ``patterns`` has its number."""
+    items: list[Item] = []
+    for at, item in enumerate(expr.program):
+        if isinstance(item, Predicate) and item.op == "is":
+            name, negated = item.attribute, item.negated
+            items += (Predicate(name, "null", (), not negated), Predicate(name, "=", item.values, negated))
+            items.append(Op("or" if negated else "and", 2))
+        elif isinstance(item, Predicate) and at in patterns:
+            items.append(Predicate(item.attribute, "match", item.values, item.negated))
+        else:
+            items.append(item)
+    return Expr(tuple(items))
+
+
 # The expression as nodes
 
 
@@ -130,8 +150,8 @@ def _leaf(predicate: Predicate, at: int, multi: bool) -> Literal:
     name, negated = predicate.attribute, predicate.negated
     if predicate.op == "null":
         return Presence(name, negated)
-    if multi:
-        return Elements(name, at, negated)
+    if multi or predicate.op in ("match", "ilike"):
+        return Elements(name, at, negated, predicate.op in ("match", "ilike"))
     return Values(name, _negate(at) if negated else at)
 
 
@@ -159,7 +179,7 @@ def _opposite(literal: Literal) -> Literal:
     if isinstance(literal, Values):
         return Values(literal.attribute, _negate(literal.formula), literal.depth + 1)
     if isinstance(literal, Elements):
-        return Elements(literal.attribute, literal.predicate, not literal.negated)
+        return replace(literal, negated=not literal.negated)
     return Presence(literal.attribute, not literal.present)
 
 

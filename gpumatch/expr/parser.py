@@ -8,7 +8,7 @@ from typing import cast
 
 from gpumatch.errors import ParseError
 from gpumatch.expr.constants import SlotKind
-from gpumatch.expr.tokens import Token, tokenize
+from gpumatch.expr.tokens import KEYWORDS, Token, tokenize
 from gpumatch.expr.tree import (
     MAX_DEPTH,
     PRECEDENCE,
@@ -37,6 +37,7 @@ _WORDS: dict[str, Constant] = {"TRUE": True, "FALSE": False, "INFINITY": float("
 _TEMPORAL: dict[str, SlotKind] = {"DATE": "date", "TIMESTAMP": "timestamp"}
 _JOINS = ("AND", "OR", "XOR", "XNOR")
 _op = lru_cache(maxsize=256)(Op)
+_AFTER_NAMES = (*_COMPARISONS, "IS", "NOT", "BETWEEN", "IN", "LIKE", *_JOINS, ")", "end")
 
 
 def parse_template(text: str) -> tuple[Expr, list[Token]]:
@@ -143,14 +144,14 @@ class _Parser:
         if self.is_constant():
             return self.constant_first()
         if token.kind not in ("name", "quoted"):
-            raise self.expected("a condition")
+            raise self.expected("a condition", self.unquoted())
         self.next()
         attribute = token.text
         if self.token.kind in _COMPARISONS:
             op, negated = _COMPARISONS[self.next().kind]
             return Predicate(attribute, op, (self.constant(),), negated)
         if self.token.kind == "IS":
-            return self.null_test(attribute)
+            return self.known_test(attribute)
         negated = self.token.kind == "NOT"
         if negated:
             self.next()
@@ -159,11 +160,11 @@ class _Parser:
             return Predicate(attribute, "between", self.bounds(), negated)
         if kind == "IN":
             return Predicate(attribute, "in", self.members(), negated)
-        if kind == "LIKE":
+        if kind == "LIKE" or self.is_word("ILIKE"):
             self.next()
-            return Predicate(attribute, "like", (self.pattern(),), negated)
+            return Predicate(attribute, "like" if kind == "LIKE" else "ilike", self.pattern(), negated)
         if negated:
-            raise self.expected("BETWEEN, IN or LIKE after NOT")
+            raise self.expected("BETWEEN, IN, LIKE or ILIKE after NOT")
         if kind not in (*_JOINS, ")", "end"):
             raise self.expected(f"a comparison of attribute {attribute!r}")
         return Predicate(attribute, "=", (True,))
@@ -178,16 +179,31 @@ class _Parser:
             raise self.expected(f"a comparison after the constant {token.text}")
         op, negated = _COMPARISONS[self.next().kind]
         if self.token.kind not in ("name", "quoted") or self.is_constant():
-            raise self.expected("an attribute")
+            raise self.expected("an attribute", self.unquoted())
         return Predicate(self.next().text, _FLIPPED[op], (value,), negated)
 
-    def null_test(self, attribute: str) -> Predicate:
+    def known_test(self, attribute: str) -> Predicate:
+        """What follows IS: tests that are never unknown."""
         self.next()
         negated = self.token.kind == "NOT"
         if negated:
             self.next()
-        self.skip("NULL", "NULL after IS" + " NOT" * negated)
+        if self.is_word("DISTINCT"):
+            return self.distinction(attribute, not negated)
+        if self.token.kind in ("TRUE", "FALSE"):
+            return Predicate(attribute, "is", (_WORDS[self.next().kind],), negated)
+        self.skip("NULL", "NULL, TRUE, FALSE or DISTINCT FROM after IS" + " NOT" * negated)
         return Predicate(attribute, "null", (), negated)
+
+    def distinction(self, attribute: str, negated: bool) -> Predicate:
+        self.next()
+        if not self.is_word("FROM"):
+            raise self.expected("FROM after DISTINCT")
+        self.next()
+        if self.token.kind == "NULL":
+            self.next()
+            return Predicate(attribute, "null", (), negated)
+        return Predicate(attribute, "is", (self.constant(),), negated)
 
     def bounds(self) -> tuple[Constant | Slot, ...]:
         self.next()
@@ -207,10 +223,16 @@ class _Parser:
         self.next()
         return tuple(values)
 
-    def pattern(self) -> Slot:
+    def pattern(self) -> tuple[Slot, ...]:
         if self.token.kind != "constant":
-            raise self.expected("a pattern in single quotes after LIKE")
-        return self.slot("like")
+            raise self.expected(f"a pattern in single quotes after {self.tokens[self.at - 1].text.upper()}")
+        pattern = self.slot("like")
+        if not self.is_word("ESCAPE"):
+            return (pattern,)
+        self.next()
+        if self.token.kind != "constant":
+            raise self.expected("a character in single quotes after ESCAPE")
+        return Slot(pattern.index, "pattern"), self.slot("escape")
 
     # Constants
 
@@ -250,6 +272,10 @@ class _Parser:
 
     # Tokens
 
+    def is_word(self, word: str) -> bool:
+        """Words that are names elsewhere: only where no name can stand do they mean something."""
+        return self.token.kind == "name" and self.token.text.isascii() and self.token.text.upper() == word
+
     def next(self) -> Token:
         """Go on to the next token; returns the one before it."""
         token = self.token
@@ -262,9 +288,16 @@ class _Parser:
             raise self.expected(what)
         self.next()
 
-    def expected(self, what: str) -> ParseError:
+    def unquoted(self) -> str:
+        """A hint where a keyword stands in the place of a name."""
+        token = self.token
+        if token.kind not in KEYWORDS or self.tokens[self.at + 1].kind not in _AFTER_NAMES:
+            return ""
+        return f'; a name that is a keyword is written in double quotes: "{token.text}"'
+
+    def expected(self, what: str, hint: str = "") -> ParseError:
         found = "the end of the text" if self.token.kind == "end" else f"{self.token.text!r}"
-        return self.error(f"expected {what}, found {found}")
+        return self.error(f"expected {what}, found {found}{hint}")
 
     def error(self, message: str, position: int | None = None) -> ParseError:
         return ParseError(message, self.text, self.token.position if position is None else position)

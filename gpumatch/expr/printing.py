@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumatch.expr.constants import constant_text, pattern_text
+from gpumatch.expr.constants import constant_text
 from gpumatch.expr.tokens import is_bare_name
 from gpumatch.expr.tree import Expr, Op, Predicate, needs_parentheses
 
@@ -37,8 +37,13 @@ def predicate_text(predicate: Predicate) -> str:
     maybe_not = "NOT " if predicate.negated else ""
     if op == "null":
         return f"{name} IS {maybe_not}NULL"
-    if op == "like":
-        return f"{name} {maybe_not}LIKE {pattern_text(values[0])}"
+    if op == "is":
+        if isinstance(values[0], bool):
+            return f"{name} IS {maybe_not}{constant_text(values[0])}"
+        return f"{name} IS {'' if predicate.negated else 'NOT '}DISTINCT FROM {constant_text(values[0])}"
+    if op in ("like", "ilike", "match"):
+        like = "ILIKE" if op == "ilike" else "LIKE"
+        return f"{name} {maybe_not}{like} {' ESCAPE '.join(map(constant_text, values))}"
     if op == "in":
         return f"{name} {maybe_not}IN ({', '.join(map(constant_text, values))})"
     if op == "between":

@@ -36,6 +36,9 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
+# What hides comments, unclosed ones included, or begins one.
+_COMMENT = re.compile(r"""'(?:[^']++|'')*+'?+|"(?:[^"]++|"")*+"?+|`(?:[^`]++|``)*+`?+|--[^\n\r]*+|/\*""")
+_NESTED = re.compile(r"/\*|\*/")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BARE_NAME = re.compile(r"[^\W\d][\w.]*+")
 
@@ -49,7 +52,12 @@ class Token(NamedTuple):
 
 
 def divide(text: str) -> tuple[tuple[str, ...], list[str]]:
-    """The text between the constants, which is what texts of one shape have in common, and the constants."""
+    """The text between the constants, which is what texts of one shape have in common, and the constants.
+
+    Comments are blanks in it, so that all places stay.
+    """
+    if "--" in text or "/*" in text:
+        text = _without_comments(text)
     parts = _CONSTANT.split(text)
     if '"' in text or "`" in text:
         parts = _without_names(parts)
@@ -65,6 +73,32 @@ def _without_names(parts: list[str]) -> list[str]:
         else:
             kept += (separator, following)
     return kept
+
+
+def _without_comments(text: str) -> str:
+    """The text with blanks in the place of comments. Those between ``/*`` and ``*/`` nest."""
+    kept: list[str] = []
+    at = 0
+    while match := _COMMENT.search(text, at):
+        begin, end = match.span()
+        if text[begin] in "'\"`":
+            kept.append(text[at:end])
+        else:
+            end = _end_of_comment(text, begin) if text[begin] == "/" else end
+            kept += (text[at:begin], " " * (end - begin))
+        at = end
+    return "".join((*kept, text[at:]))
+
+
+def _end_of_comment(text: str, begin: int) -> int:
+    depth, at = 1, begin + 2
+    while depth:
+        match = _NESTED.search(text, at)
+        if match is None:
+            raise ParseError("the comment is not closed; it ends with */, and those within it end so, too", text, begin)
+        depth += 1 if match[0] == "/*" else -1
+        at = match.end()
+    return at
 
 
 def find_surrogate(text: str) -> int | None:

@@ -12,7 +12,7 @@ from gpumatch.errors import ParseError
 
 MAX_DEPTH = 1000  # levels of nesting that an expression may have
 
-PredicateOp = Literal["=", "<", "<=", ">", ">=", "between", "in", "like", "null"]
+PredicateOp = Literal["=", "<", "<=", ">", ">=", "between", "in", "like", "ilike", "match", "is", "null"]
 Connective = Literal["and", "or", "xor", "xnor", "not"]
 PRECEDENCE: dict[Connective, int] = {"or": 1, "xor": 2, "xnor": 2, "and": 3, "not": 4}
 
@@ -30,7 +30,7 @@ class Slot:
     """Stands for the ``index``-th constant of a text in the template that all texts of one shape share."""
 
     index: int
-    kind: Literal["literal", "date", "timestamp", "like"] = "literal"
+    kind: Literal["literal", "date", "timestamp", "like", "pattern", "escape"] = "literal"
 
 
 Constant: TypeAlias = "bool | int | float | Decimal | str | dt.date | Timestamp"
@@ -38,10 +38,12 @@ Constant: TypeAlias = "bool | int | float | Decimal | str | dt.date | Timestamp"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Predicate:
-    """A test of one attribute. ``like`` holds the bare prefix, ``null`` no value, ``in`` any number of them.
+    """A test of one attribute. ``null`` holds no value, ``in`` any number of them, ``like`` and ``ilike`` a pattern
+    and, if it is not the usual one, its escape character.
 
-    ``negated`` is how ``<>``, ``NOT IN``, ``NOT BETWEEN``, ``NOT LIKE`` and ``IS NOT NULL`` are written; it means
-    NOT of the positive form.
+    ``is`` is IS NOT DISTINCT FROM: as ``=``, and false where that is unknown. ``match`` is what LIKE becomes inside if
+    its pattern is no prefix. ``negated`` is how ``<>``, ``NOT IN``, ``NOT BETWEEN``, ``NOT LIKE``, ``IS NOT NULL`` and
+    IS DISTINCT FROM are written; it means NOT of the positive form.
     """
 
     attribute: str

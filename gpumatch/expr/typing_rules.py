@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from decimal import Decimal
 
 from gpumatch.errors import ParseError, SchemaError
-from gpumatch.expr.constants import constant_text
+from gpumatch.expr.constants import constant_text, escape_character
+from gpumatch.expr.patterns import ESCAPE, usual
 from gpumatch.expr.times import in_zone, midnight, parse_date, parse_timestamp, zone_named
 from gpumatch.expr.tree import Constant, Expr, Predicate, Slot, Timestamp
 from gpumatch.schema import AttributeType, Kind, Schema
 
+PATTERNS = ("like", "ilike", "match")  # operators whose constant is a pattern
 _EXPECTED: dict[Kind, str] = {
     "int": "a number",
     "float": "a number",
@@ -70,10 +73,26 @@ def _mismatch(value: Constant, type: AttributeType, attribute: str) -> SchemaErr
 
 
 def operands(predicate: Predicate, type: AttributeType) -> tuple[Constant, ...]:
-    """The predicate's constants as they are compared; slots of a template are left out."""
-    if predicate.op == "like" and type.kind != "string":
-        raise SchemaError(f"attribute {predicate.attribute!r} has type {type}; LIKE works on strings only")
-    return tuple(coerce(value, type, predicate.attribute) for value in predicate.values if not isinstance(value, Slot))
+    """The predicate's constants as they are compared, of LIKE the pattern; slots of a template are left out."""
+    given = tuple(value for value in predicate.values if not isinstance(value, Slot))
+    if predicate.op in PATTERNS:
+        if type.kind != "string":
+            word = "ILIKE" if predicate.op == "ilike" else "LIKE"
+            raise SchemaError(f"attribute {predicate.attribute!r} has type {type}; {word} works on strings only")
+        return (pattern_of(given, predicate.attribute),) if given else ()
+    return tuple(coerce(value, type, predicate.attribute) for value in given)
+
+
+def pattern_of(given: Sequence[Constant], attribute: str) -> str:
+    """The pattern of a LIKE, with the usual escape character in the place of another that it may have."""
+    for value in given:
+        if not isinstance(value, str):
+            raise SchemaError(f"attribute {attribute!r}: a pattern is a string, found {constant_text(value)}")
+    pattern, escape = (str(value) for value in (*given, ESCAPE)[:2])
+    try:
+        return usual(pattern, escape_character(escape))
+    except ParseError as error:
+        raise SchemaError(f"attribute {attribute!r}: {error.message}") from None
 
 
 def check(expr: Expr, schema: Schema) -> None:

@@ -37,6 +37,8 @@ TEXTS = [
     "NOT (n > 4) AND t >= 'b'",
     "TRUE",
     "x = 4 AND y = 1.0",
+    "s LIKE '%b%' AND x < 5",
+    "t NOT ILIKE '_B' XOR s LIKE '_z'",
 ]
 EVENTS: list[dict[str, Any]] = [
     {"t": ["a"]},
@@ -214,6 +216,7 @@ CONDITIONS = [
     "i < 5", "i = -128", "u > 4", "u = 0", "f = 0", "f <> 0.5", "g > 0.05", "g = 0.1", "b = TRUE", "b IS NULL",
     "s = 'é'", "s LIKE '%'", "s < 'b'", "p IN ('q', 'x')", "p <> 'q'", "d >= DATE '2024-01-01'", "d IS NULL",
     "w > TIMESTAMP '2024-01-01 11:00:00'", "w < TIMESTAMP '2000-01-01 00:00:00'", "l = 2", "l <> 2", "l IS NULL",
+    "s LIKE '_'", "p NOT ILIKE '%Q'", "m LIKE '%b%'", "m NOT LIKE '_'", "b IS NOT TRUE", "f IS DISTINCT FROM 0.5",
     "m = 'b'", "m IS NOT NULL", "NOT (m = 'a')", "o > 1", "o IS NULL", "NOT (o > 2)", "i > 0 AND l > 6 AND s = ''",
 ]  # fmt: skip
 

@@ -8,13 +8,21 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gpumatch.expr import Expr, Op, Predicate, Timestamp
+from gpumatch.expr.patterns import escaped
 
 _NEW_YEAR = 1704067200 * 10**9  # 2024
 INTS = st.sampled_from([0, 1, -1, 2, 3, 5, 2**53, 2**53 + 1, 2**63 - 1, -(2**63)]) | st.integers(-4, 4)
 FLOATS = st.sampled_from([0.0, -0.0, 0.1, 0.5, 2.5, 1e300, 5e-324, float("inf"), float("-inf"), 2.0**53]) | st.floats(
     -4, 4, allow_nan=False
 )
-STRINGS = st.sampled_from(["", "a", "ab", "abc", "b", "é", "a\x00", "\ud7ff", "\U0010ffff", "z", "''"])
+STRINGS = st.sampled_from(
+    ["", "a", "ab", "abc", "b", "é", "a\x00", "\ud7ff", "\U0010ffff", "z", "''", "AB", "É", "a_b", "a%b", "a\nbcab"]
+)
+# With a text in it now and then, so that some patterns are met.
+PATTERNS = st.lists(
+    st.sampled_from(["%", "%", "_", "a", "b", "ab", "B", "é", "\x00", "\n", "\U0010ffff", r"\%", r"\_", r"\\"]),
+    max_size=5,
+).map("".join) | STRINGS.map(lambda text: f"%{escaped(text)}%")
 DATES = st.dates(dt.date(2023, 12, 30), dt.date(2024, 1, 3)) | st.sampled_from(
     [dt.date(1, 1, 1), dt.date(9999, 12, 31)]
 )
@@ -74,11 +82,15 @@ def schemas(draw: Any, max_size: int = 5) -> dict[str, str]:
 def predicates(draw: Any, schema: dict[str, str]) -> Predicate:
     name = draw(st.sampled_from(list(schema)))
     kind = schema[name].removeprefix("list<").removesuffix(">")
-    ops = ["=", "<", "<=", ">", ">=", "between", "in", "null"] + (["like"] if kind == "string" else [])
-    op = draw(st.sampled_from(ops))
+    ops = ["=", "<", "<=", ">", ">=", "between", "in", "null", "is"]
+    op = draw(st.sampled_from(ops + (["like", "like", "ilike"] if kind == "string" else [])))
+    if op in ("like", "ilike"):
+        pattern = draw(PATTERNS)
+        values = (pattern.replace("\\", "!"), "!") if draw(st.integers(0, 4)) == 0 else (pattern,)
+        return Predicate(name, op, values, draw(st.booleans()))
     sizes = {"between": (2, 2), "in": (0, 4), "null": (0, 0)}.get(op, (1, 1))
-    values = draw(st.lists(CONSTANTS[kind], min_size=sizes[0], max_size=sizes[1]))
-    return Predicate(name, op, tuple(values), draw(st.booleans()))
+    constants = draw(st.lists(CONSTANTS[kind], min_size=sizes[0], max_size=sizes[1]))
+    return Predicate(name, op, tuple(constants), draw(st.booleans()))
 
 
 @st.composite

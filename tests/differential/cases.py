@@ -31,6 +31,9 @@ TYPES = {  # attributes of each type
 NUMERIC = ("int64", "int32", "int8", "float64", "float32")
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 REVERSED = {"reversed <": ">", "reversed >=": "<=", "reversed =": "="}  # with the constant first, and what that means
+LIKES = ("LIKE", "NOT LIKE", "ILIKE", "NOT ILIKE")
+ESCAPING = " ESCAPE '!'"
+TRUTHS = ("IS TRUE", "IS NOT TRUE", "IS FALSE", "IS NOT FALSE")
 WORDS = (
     "", " ", "a", "ab", "abc", "abd", "b", "B", "é", "e\u0301", "ß", "ss", "ſ", "İ", "it's", "''", "a%b", "a_b", "%",
     "\\", '"', "`", "NULL", "true", "5", "日本語", "日本", "\u202eabc", "\ufffd", "\uffff", "\ue000", "\ud7ff", "😀",
@@ -234,9 +237,10 @@ def _leaf(world: World, attributes: list[str]) -> Leaf:
     name = attributes[rng.integers(len(attributes))]
     kind = world.types[name]
     ops = [*COMPARISONS, "=", "BETWEEN", "BETWEEN", "NOT BETWEEN", "IN", "IN", "NOT IN", "IS NULL", "IS NOT NULL"]
-    ops += ["LIKE", "LIKE", "NOT LIKE"] if kind == "string" else ["bare"] if kind == "bool" else [*REVERSED]
+    ops += ["IS DISTINCT FROM", "IS NOT DISTINCT FROM"]
+    ops += [*LIKES, *LIKES] if kind == "string" else ["bare", *TRUTHS] if kind == "bool" else [*REVERSED]
     op = str(rng.choice(ops))
-    holes = {"BETWEEN": 2, "NOT BETWEEN": 2, "IS NULL": 0, "IS NOT NULL": 0, "bare": 0}.get(op, 1)
+    holes = {"BETWEEN": 2, "NOT BETWEEN": 2, **dict.fromkeys(("IS NULL", "IS NOT NULL", "bare", *TRUTHS), 0)}.get(op, 1)
     if op in ("IN", "NOT IN"):
         holes = int(rng.choice([1, 2, 3, 4, 8]))
     return Leaf(name, op, holes, _condition(f'"{name}"', op, holes, rng))
@@ -251,9 +255,11 @@ def _condition(name: str, op: str, holes: int, rng: np.random.Generator) -> str:
         return f"{name} {rng.choice({'=': ['=', '=='], '<>': ['<>', '!=']}.get(op, [op]))} {{}}"
     if "BETWEEN" in op:
         return f"{name} {op} {{}} AND {{}}"
-    if "IN" in op:
+    if op in ("IN", "NOT IN"):
         return f"{name} {op} ({', '.join(['{}'] * holes)})"
-    return f"{name} {op} {{}}" if "LIKE" in op else f"{name} {op}"
+    if "LIKE" in op:
+        return f"{name} {op} {{}}" + rng.choice(["", ESCAPING])
+    return f"{name} {op} {{}}" if "DISTINCT" in op else f"{name} {op}"
 
 
 def _tree(world: World, attributes: list[str], depth: int) -> Leaf | Node:
@@ -331,19 +337,38 @@ def fill(world: World, shapes: list[Shape], count: int) -> Subscriptions:
         for hole, name in enumerate(shapes[at].holes):
             pool = world.constants[name]
             chosen.append(pool[int(draws[row, hole % 16] * len(pool))])
-        constants.append(_patterns(shapes[at], chosen))
+        constants.append(_patterns(shapes[at], chosen, rng))
     return Subscriptions(shapes, numbers, constants)
 
 
-def _patterns(shape: Shape, chosen: list[Constant]) -> list[Constant]:
-    """The constants with a prefix in the place of LIKE's: gpumatch's escapes mean nothing to DuckDB."""
+def _patterns(shape: Shape, chosen: list[Constant], rng: np.random.Generator) -> list[Constant]:
+    """The constants with patterns in the place of LIKE's."""
     at = 0
     for leaf in shape.leaves:
         if "LIKE" in leaf.op:
-            text = chosen[at].bare.translate({ord(one): None for one in "%_\\"})
-            chosen[at] = quoted(text[: 1 + len(text) // 2] + "%")
+            chosen[at] = _pattern(chosen[at].bare, ESCAPING in leaf.text, rng)
         at += leaf.holes
     return chosen
+
+
+def _pattern(text: str, escaping: bool, rng: np.random.Generator) -> Constant:
+    """A piece of a text with wildcards around and within. DuckDB has no escape character unless one is named, so
+    without one there are no backslashes, and wildcards of the text stay what they are."""
+    first, last = sorted(rng.integers(0, len(text) + 1, 2).tolist())
+    first, last = (0, last) if rng.random() < 0.3 else (first, len(text)) if rng.random() < 0.3 else (first, last)
+    characters = [one for one in text[first:last] if escaping or one != "\\"]
+    wild = [rng.random() < 0.1 for _ in characters]
+    ends = rng.choice(["", "%", "%", "_", "%%"], 2)
+    sql, bare = ("".join(_escaped(characters, wild, escape if escaping else "")) for escape in "!\\")
+    return Constant(quoted(ends[0] + sql + ends[1]).sql, ends[0] + bare + ends[1])
+
+
+def _escaped(characters: list[str], wild: list[bool], escape: str) -> Iterator[str]:
+    for character, gone in zip(characters, wild, strict=True):
+        if gone:
+            yield "_" if ord(character) % 2 else "%"
+        else:
+            yield escape + character if character in ("%", "_", escape) else character
 
 
 RANGED = ("int64", "float64", "string", "date", "timestamp[us]")

@@ -77,7 +77,7 @@ def numeric(seed: int, shapes: int, count: int, events: int) -> Case:
 
 
 def _compares(leaves: list[Leaf]) -> bool:
-    return all("IN" not in leaf.op and "NULL" not in leaf.op for leaf in leaves)
+    return all("IN" not in leaf.op and "IS" not in leaf.op for leaf in leaves)
 
 
 def ranges(seed: int, shapes: int, count: int, events: int) -> Case:
@@ -150,7 +150,7 @@ def _postfix(tree: Leaf | Node, given: Any, convert: Callable[[str], Any]) -> li
     op = REVERSED.get(tree.op, tree.op)
     if op == "bare":
         return [(tree.attribute, "=", "true", None)]
-    if "IN" in op or "BETWEEN" in op:
+    if op in ("IN", "NOT IN") or "BETWEEN" in op:
         return [(tree.attribute, op, None, constants)]
     return [(tree.attribute, op, constants[0] if constants else None, None)]
 

@@ -205,3 +205,29 @@ def test_expressions_copy_and_pickle() -> None:
     expr = (x > 1) ^ ~(x == "a")
     assert pickle.loads(pickle.dumps(expr)) == copy.deepcopy(expr) == expr
     assert len({expr, copy.copy(expr), ~expr}) == 2
+
+
+def test_patterns() -> None:
+    assert col("s").startswith("a%_\\") == parse(r"s LIKE 'a\%\_\\%'")
+    assert col("s").like("%a_b") == parse("s LIKE '%a_b'")
+    assert col("s").ilike("%a!_b", escape="!") == parse("s ILIKE '%a!_b' ESCAPE '!'")
+    assert col("s").like("a\\", escape="") == parse("s LIKE 'a\\' ESCAPE ''")
+    with pytest.raises(SchemaError, match=r"attribute 's': the pattern 'a\\' has its escape character \\ at the end"):
+        col("s").like("a\\")
+    with pytest.raises(SchemaError, match="ESCAPE expects one character, or '' for none; found 'ab'"):
+        col("s").ilike("a", escape="ab")
+    with pytest.raises(SchemaError, match=r"like\(\) expects a pattern, a string, found 5"):
+        col("s").like(5)  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match=r"ilike\(\) expects an escape character, a string, found None"):
+        col("s").ilike("a", None)  # type: ignore[arg-type]
+
+
+def test_tests_that_are_never_unknown() -> None:
+    assert col("b").is_true() == parse("b IS TRUE")
+    assert col("b").is_false() == parse("b IS FALSE")
+    assert str(~col("b").is_true()) == "NOT b IS TRUE"
+    assert col("x").is_distinct_from(5) == parse("x IS DISTINCT FROM 5")
+    assert col("x").is_not_distinct_from("a") == parse("x IS NOT DISTINCT FROM 'a'")
+    for missing in (None, float("nan")):
+        assert col("x").is_distinct_from(missing) == parse("x IS NOT NULL")
+        assert col("x").is_not_distinct_from(missing) == parse("x IS NULL")

@@ -255,3 +255,53 @@ def test_deep_and_long_expressions() -> None:
     assert value("(" * 1000 + "b" + ")" * 1000, b=False) is False
     assert value(" OR ".join(f"i = {i}" for i in range(10_000)), i=9_999) is True
     assert value(" XOR ".join(["b"] * 9_999), b=True) is True
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_patterns_and_missing_values(negated: bool) -> None:
+    word = "NOT " * negated
+    for text in (f"s {word}LIKE '%'", f"s {word}ILIKE '%a'", f"tags {word}LIKE '_'"):
+        assert value(text) is None
+        assert value(f"NOT {text}") is None
+    assert value(f"s {word}LIKE '%b_'", s="abc") is not negated
+    assert value(f"s {word}LIKE '%b_'", s="ab") is negated
+    assert value(f"tags {word}LIKE '%b_'", tags=["ab", None, "abc"]) is not negated
+    assert value(f"tags {word}LIKE '%b_'", tags=["ab"]) is negated
+    assert value(f"tags {word}LIKE '%'", tags=[]) is negated
+
+
+@pytest.mark.parametrize(
+    ("text", "of_true", "of_false", "of_missing"),
+    [
+        ("b IS TRUE", True, False, False),
+        ("b IS NOT TRUE", False, True, True),
+        ("b IS FALSE", False, True, False),
+        ("b IS NOT FALSE", True, False, True),
+        ("b IS NOT DISTINCT FROM TRUE", True, False, False),
+        ("b IS DISTINCT FROM TRUE", False, True, True),
+        ("b IS NOT DISTINCT FROM NULL", False, False, True),
+        ("b IS DISTINCT FROM NULL", True, True, False),
+        ("NOT b IS TRUE", False, True, True),
+    ],
+)
+def test_never_unknown(text: str, of_true: bool, of_false: bool, of_missing: bool) -> None:
+    found = [value(text, b=True), value(text, b=False), value(text), value(text, b=None)]
+    assert found == [of_true, of_false, of_missing, of_missing]
+
+
+def test_distinct_from() -> None:
+    nan = float("nan")
+    assert value("f IS DISTINCT FROM 5", f=nan) is True  # NaN is missing
+    assert value("f IS NOT DISTINCT FROM 5", f=nan) is False
+    assert value("f IS NOT DISTINCT FROM NULL", f=nan) is True
+    assert value("f IS NOT DISTINCT FROM 0", f=-0.0) is True
+    assert value("f IS NOT DISTINCT FROM INFINITY", f=float("inf")) is True
+    assert value("i IS DISTINCT FROM 2.5", i=2) is True
+    assert value("d IS NOT DISTINCT FROM '2024-01-31'", d=dt.date(2024, 1, 31)) is True
+    assert value("tags IS NOT DISTINCT FROM 'a'", tags=["b", "a"]) is True
+    assert value("tags IS DISTINCT FROM 'a'", tags=["b", "a"]) is False
+    assert value("tags IS DISTINCT FROM 'a'", tags=[]) is True
+    assert value("tags IS DISTINCT FROM 'a'") is True
+    assert value("tags IS NOT DISTINCT FROM NULL", tags=[]) is False
+    with pytest.raises(SchemaError, match="'i' has type int64 and is compared with 'x'"):
+        value("i IS DISTINCT FROM 'x'")

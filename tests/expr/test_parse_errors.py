@@ -26,11 +26,17 @@ x IN (1, NULL)
 x BETWEEN NULL AND 1
           ^ use IS NULL
 x IS 5
-     ^ expected NULL after IS, found '5'
+     ^ expected NULL, TRUE, FALSE or DISTINCT FROM after IS, found '5'
 x IS NOT 5
-         ^ expected NULL after IS NOT
+         ^ expected NULL, TRUE, FALSE or DISTINCT FROM after IS NOT
+x IS DISTINCT 5
+              ^ expected FROM after DISTINCT, found '5'
+x IS DISTINCT FROM y
+                   ^ a constant is expected, found attribute 'y'
+x IS "DISTINCT" FROM 5
+     ^ expected NULL, TRUE, FALSE or DISTINCT FROM
 x NOT = 5
-      ^ expected BETWEEN, IN or LIKE after NOT
+      ^ expected BETWEEN, IN, LIKE or ILIKE after NOT
 x IN 5
      ^ expected ( after IN
 x IN (1 2)
@@ -45,24 +51,38 @@ x BETWEEN 1 OR 2
             ^ expected AND and the upper bound
 x LIKE y
        ^ expected a pattern in single quotes
-x LIKE 'a_%'
-       ^ only prefix patterns
-x LIKE 'ab'
-       ^ only prefix patterns
-x LIKE 'a%b%'
-       ^ only prefix patterns
-x LIKE 'a%%'
-       ^ only prefix patterns
-x LIKE ''
-       ^ only prefix patterns
-x LIKE 'a\\%'
-       ^ only prefix patterns
+x ILIKE y
+        ^ expected a pattern in single quotes after ILIKE
+x LIKE 'a\\'
+       ^ the pattern 'a\\' has its escape character \\ at the end; it stands before %, _ or \\ only: write \\\\
 x LIKE 'a\\b%'
-       ^ only prefix patterns
+       ^ has its escape character \\ before 'b'
 x LIKE 5
        ^ LIKE expects a string
-x = 1 AND y NOT LIKE '%a'
-                     ^ only prefix patterns
+x = 1 AND y NOT ILIKE '%\\a'
+                      ^ name another character with ESCAPE
+x LIKE 'a' ESCAPE '!!'
+                  ^ ESCAPE expects one character, or '' for none; found '!!'
+x LIKE 'a' ESCAPE 5
+                  ^ ESCAPE expects a string
+x LIKE 5 ESCAPE '!'
+       ^ LIKE expects a string
+x LIKE 'a' ESCAPE y
+                  ^ expected a character in single quotes after ESCAPE
+x = 'a' ESCAPE '!'
+        ^ expected AND, OR, XOR, XNOR or the end, found 'ESCAPE'
+x > 5 /* a /* b */
+      ^ the comment is not closed
+IN = 5
+^ expected a condition, found 'IN'; a name that is a keyword is written in double quotes: "IN"
+a AND (Not = 5)
+           ^ expected a condition, found '='
+a OR like
+     ^ found 'like'; a name that is a keyword is written in double quotes: "like"
+5 < between
+    ^ expected an attribute, found 'between'; a name that is a keyword is written in double quotes: "between"
+a AND OR b
+      ^ expected a condition, found 'OR'
 x = DATE '2024-02-30'
          ^ '2024-02-30' is not a date
 x = DATE '20240101'
@@ -90,6 +110,8 @@ x = 1e
 x = - 5
     ^ a sign stands right before a number
 x = --5
+       ^ expected a constant, found the end of the text
+x = +-5
     ^ a sign stands right before a number
 x - 5
   ^ a sign stands right before a number
@@ -200,5 +222,5 @@ def test_not_a_text() -> None:
 
 
 def test_error_of_a_constant_by_itself() -> None:
-    with pytest.raises(ParseError, match="only prefix patterns"):
-        constant("'a'", "like")
+    with pytest.raises(ParseError, match="escape character"):
+        constant(r"'a\'", "like")

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from gpumatch.errors import ParseError
-from gpumatch.expr import Expr, Op, Predicate, Timestamp, col, parse, predicate_text
+from gpumatch.expr import Expr, Op, Predicate, Timestamp, col, parse, parse_many, predicate_text
 from gpumatch.expr.tree import MAX_DEPTH
 
 CONSTANTS = [
@@ -84,13 +84,60 @@ def exact(expr: Expr) -> list[tuple[object, ...]]:
     return [(p.attribute, p.op, [(type(v), v) for v in p.values], p.negated) for p in expr.predicates()]
 
 
+@pytest.mark.parametrize("pattern", ["", "%", "ab", "ab%", r"a\%b\_c\\%", "it''s_", "%a\n%", "%a%%_b", r"\\"])
+@pytest.mark.parametrize("op", ["like", "ilike"])
+def test_like(pattern: str, op: str) -> None:
+    held = pattern.replace("''", "'")
+    assert parse(f"x {op} '{pattern}'") == Expr((Predicate("x", op, (held,)),))
+    assert parse(f"x NOT {op.upper()} '{pattern}'") == Expr((Predicate("x", op, (held,), True),))
+    other, written = held.replace("\\", "!"), pattern.replace("\\", "!")
+    assert parse(f"x {op} '{written}' Escape '!'") == Expr((Predicate("x", op, (other, "!")),))
+    assert parse(f"x {op} '{pattern}'\nESCAPE''") == Expr((Predicate("x", op, (held, "")),))
+
+
+def test_tests_that_are_never_unknown() -> None:
+    for negated in (False, True):
+        word = "not " * negated
+        assert parse(f"x IS {word}TRUE") == Expr((Predicate("x", "is", (True,), negated),))
+        assert parse(f"x is {word}false") == Expr((Predicate("x", "is", (False,), negated),))
+        assert parse(f"x IS {word}DISTINCT FROM 5") == Expr((Predicate("x", "is", (5,), not negated),))
+        assert parse(f"x IS {word}distinct FROM DATE '2024-01-31'") == Expr(
+            (Predicate("x", "is", (dt.date(2024, 1, 31),), not negated),)
+        )
+        assert parse(f"x IS {word}DISTINCT from NULL") == Expr((Predicate("x", "null", (), not negated),))
+
+
+@pytest.mark.parametrize("name", ["ilike", "ESCAPE", "distinct", "From", "date", "TimeStamp"])
+def test_words_that_are_names_elsewhere(name: str) -> None:
+    text = f"{name} = 1 AND {name} ILIKE 'a' ESCAPE '!' AND NOT {name} AND {name} IS DISTINCT FROM 'b' OR 5 < {name}"
+    assert {item.attribute for item in parse(text).predicates()} == {name}
+    assert parse(str(parse(text))) == parse(text)
+    assert str(parse(f"{name} = 1")) == f"{name} = 1"
+
+
 @pytest.mark.parametrize(
-    ("pattern", "prefix"),
-    [("%", ""), ("ab%", "ab"), (r"a\%b\_c\\%", "a%b_c\\"), ("it''s%", "it's"), ("a\n%", "a\n"), (r"\\%", "\\")],
+    ("text", "bare"),
+    [
+        ("x > 5--3", "x > 5"),
+        ("x > 5 -- it's\n AND y", "x > 5 AND y"),
+        ("x > 5 -- \r AND y", "x > 5 AND y"),
+        ("--\nx--", "x"),
+        ("/**/x/*'*/>/* \" */5/* -- */", "x > 5"),
+        ("x /* a /* b */ /* c\n */ */ > /*/**/*/ 5", "x > 5"),
+        ("x > 5 -- /*", "x > 5"),
+        ("x > 5 /* -- */ AND y", "x > 5 AND y"),
+        ("x = '--' AND y = '/*'", "x = '--' AND y = '/*'"),
+        ("x = 'it''s--' -- '", "x = 'it''s--'"),
+        ('"a--b" = 1 AND `/*` = 2', '"a--b" = 1 AND "/*" = 2'),
+        ("x LIKE 'a' -- b\n ESCAPE '!'", "x LIKE 'a' ESCAPE '!'"),
+        ("x >-- 1\n-5", "x > -5"),
+    ],
 )
-def test_like(pattern: str, prefix: str) -> None:
-    assert parse(f"x LIKE '{pattern}'") == Expr((Predicate("x", "like", (prefix,)),))
-    assert parse(f"x not like '{pattern}'") == Expr((Predicate("x", "like", (prefix,), True),))
+def test_comments(text: str, bare: str) -> None:
+    assert parse(text) == parse(bare)
+    shapes, errors = parse_many([text, bare])
+    assert not errors
+    assert [shape.rows for shape in shapes] == [[0, 1]]
 
 
 def test_null_empty_list_and_bare_attributes() -> None:

@@ -24,12 +24,13 @@ numbers = (
     st.integers() | st.floats(allow_nan=False) | st.sampled_from([2**63 - 1, -(2**63), 2**64, 10**300, 5e-324, 1e22])
 )
 stamps = st.builds(Timestamp, st.integers(-(10**30), 10**30) | st.integers(-(10**18), 10**18), st.booleans())
+patterns = st.lists(st.sampled_from(["%", "_", "a", "é", "'", r"\%", r"\_", r"\\"]), max_size=4).map("".join)
 constants = st.booleans() | numbers | strings | st.dates() | stamps | st.datetimes()
 
 
 @st.composite
 def predicates(draw: st.DrawFn) -> Expr:
-    column, kind = col(draw(names)), draw(st.integers(0, 10))
+    column, kind = col(draw(names)), draw(st.integers(0, 15))
     value, other = draw(constants), draw(constants)
     made = [
         lambda: column == value,
@@ -41,11 +42,16 @@ def predicates(draw: st.DrawFn) -> Expr:
         lambda: column.between(value, other),
         lambda: column.is_in(draw(st.lists(constants, max_size=4))),
         lambda: column.startswith(draw(strings)),
+        lambda: column.like(draw(patterns)),
+        lambda: column.ilike(draw(patterns).replace("\\", "!"), "!"),
+        lambda: column.like(draw(strings), ""),
+        lambda: column.is_not_distinct_from(value),
+        lambda: column.is_true(),
         lambda: column.is_null(),
         lambda: column.is_not_null(),
     ][kind]()
     (item,) = made.predicates()
-    flip = item.op in ("=", "between", "in", "like", "null") and draw(st.booleans())
+    flip = item.op in ("=", "between", "in", "like", "ilike", "is", "null") and draw(st.booleans())
     return Expr((Predicate(item.attribute, item.op, item.values, item.negated != flip),))
 
 
@@ -97,6 +103,7 @@ def test_bulk_equals_single(exprs: list[Expr], others: list[object]) -> None:
 
 words = ["x", "'a'", "5", "-", "+", ".", "e", "'", '"', "`", "(", ")", ",", "=", "<", " ", "AND", " NOT ", "IN", "LIKE"]
 words += ["''", "1e9", "DATE", "NULL", "TRUE", "%", "\\", "\n", " BETWEEN ", "INFINITY", "é", "²", "٣", "OR ", "\ud800"]
+words += [" ESCAPE ", "'!'", "'!%'", " ILIKE ", " IS ", " DISTINCT FROM ", "--", "/*", "*/"]
 
 
 @given(st.lists(st.lists(st.sampled_from(words), max_size=12).map("".join), min_size=1, max_size=4))
@@ -141,7 +148,9 @@ CONSTANTS = {**VALUES, "i": small_ints | small_floats, "f": small_ints | small_f
 @st.composite
 def scalar_predicates(draw: st.DrawFn) -> Expr:
     name = draw(st.sampled_from("ifsbd"))
-    op = draw(st.sampled_from(["=", "<", "<=", ">", ">=", "between", "in", "null"] + ["like"] * (name == "s")))
+    op = draw(st.sampled_from(["=", "<", "<=", ">", ">=", "between", "in", "null", "is"] + ["like"] * (name == "s")))
+    if op == "like":
+        return Expr((Predicate(name, op, (draw(patterns),), draw(st.booleans())),))
     count = {"between": 2, "null": 0, "in": draw(st.integers(1, 3))}.get(op, 1)
     values = tuple(draw(CONSTANTS[name]) for _ in range(count))
     return Expr((Predicate(name, op, values, draw(st.booleans())),))  # type: ignore[arg-type]
@@ -173,11 +182,9 @@ def positive(item: Predicate, parameters: list[object]) -> str:
     if item.op == "null":
         return f"({item.attribute} IS NULL)"
     if item.op == "like":
-        prefix = str(parameters.pop())
-        for special in "\\%_":
-            prefix = prefix.replace(special, "\\" + special)
-        parameters.append(prefix + "%")
         return f"({item.attribute} LIKE ? ESCAPE '\\')"
+    if item.op == "is":
+        return f"({item.attribute} IS NOT DISTINCT FROM ?)"
     marks = {"between": "BETWEEN ? AND ?", "in": f"IN ({', '.join('?' * len(item.values))})"}
     return f"({item.attribute} {marks.get(item.op, item.op + ' ?')})"
 

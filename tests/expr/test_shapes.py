@@ -63,14 +63,17 @@ def test_kinds_of_slots() -> None:
     values = [value for predicate in found[0].template.predicates() for value in predicate.values]
     assert values == [Slot(0, "like"), Slot(1, "date"), Slot(2, "timestamp"), Slot(3), Slot(4), True]
     assert found[0].constants == [["'x%'"], ["'2024-01-01'"], ["'2024-01-01 00:00'"], ["5"], ["-1"]]
-    assert constant("'x%'", "like") == "x"
+    assert constant("'x%'", "like") == "x%"
+    found, _ = parse_many(["a LIKE 'x!%' ESCAPE '!'", "a LIKE 'x\\' ESCAPE ''"])
+    assert next(found[0].template.predicates()).values == (Slot(0, "pattern"), Slot(1, "escape"))
+    assert found[0].constants == [["'x!%'", "'x\\'"], ["'!'", "''"]]
 
 
 def test_a_bad_constant_costs_its_own_row_only() -> None:
     texts = [
         "d = DATE '2024-01-01' AND s LIKE 'a%' AND x < 1",
         "d = DATE '2024-13-01' AND s LIKE 'a%' AND x < 1",
-        "d = DATE '2024-01-01' AND s LIKE 'a' AND x < 1",
+        "d = DATE '2024-01-01' AND s LIKE 'a\\' AND x < 1",
         "d = DATE '2024-01-01' AND s LIKE 'a%' AND x < 1e400",
         "d = DATE 5 AND s LIKE 5 AND x < 1e400",
         "d = DATE '2024-01-03' AND s LIKE 'b%' AND x < 'e'",
@@ -90,7 +93,7 @@ def test_numbers_too_long() -> None:
 
 
 def test_a_shape_without_good_rows_is_no_shape() -> None:
-    found, errors = parse_many(["x LIKE 'a'", "x LIKE 'b'"])
+    found, errors = parse_many(["x LIKE '\\a'", "x LIKE '\\b'"])
     assert found == []
     assert list(errors) == [0, 1]
 

@@ -36,6 +36,9 @@ def _literal() -> st.SearchStrategy[str]:
         st.lists(integers, min_size=1, max_size=3).map(lambda vs: f"x IN ({', '.join(map(str, vs))})"),
         st.sampled_from(["y < 0.5", "y >= 2", "y > -1.5 AND y <= 0.5", "y IS NULL", "y IS NOT NULL"]),
         st.sampled_from(["s = 'a'", "s LIKE 'a%'", "s NOT IN ('a', 'b')", "s >= 'ab'", "s IS NULL"]),
+        st.sampled_from(
+            ["s LIKE '%b'", "s NOT ILIKE '_'", "t LIKE '%A%'", "x IS DISTINCT FROM 3", "s LIKE '%a%' XOR x = 1"]
+        ),
         st.sampled_from(["t = 'a'", "t != 'b'", "t IS NOT NULL"]),
     )
 

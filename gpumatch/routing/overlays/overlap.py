@@ -3,8 +3,8 @@
 An advertisement is an expression too: its publisher promises that all its events satisfy it. It and a subscription
 overlap if ``advertisement AND subscription`` can be true. The answer is exact where both are made of clauses alone.
 What an expression keeps as a program, because multiplied out it would grow too large, is taken as if it could be true:
-then a subscription may be sent to a publisher in vain, but is never withheld. So are strings that only bytes outside
-UTF-8 could fill, at the upper end of a prefix.
+then a subscription may be sent to a publisher in vain, but is never withheld. So are patterns that are no prefixes, and
+strings that only bytes outside UTF-8 could fill, at the upper end of a prefix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import numpy as np
 from gpumatch.binding import bound_set, formula_set
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Predicate, check, parse
-from gpumatch.expr.normal import Clause, Elements, Presence, Values, normal_form
+from gpumatch.expr.normal import Clause, Elements, Presence, Values, normal_form, plain
+from gpumatch.expr.patterns import prefix, read
+from gpumatch.expr.tree import Item
+from gpumatch.expr.typing_rules import operands
 from gpumatch.keys import INF_KEY, MIN, STRING_TOP, TOP, Set, combine, complement, float_key, key_float
 from gpumatch.routing.overlays.checks import expect
 from gpumatch.schema import AttributeType, Schema, SchemaLike
@@ -103,6 +106,8 @@ class Overlaps:
 
     def _prepare(self, expr: Expr) -> Prepared:
         check(expr, self.schema)
+        given = expr
+        expr = plain(expr, [at for at, item in enumerate(expr.program) if self._is_search(item)])
         form = normal_form(expr, lambda name: self.schema[name].multi)
         sets: dict[int, Set] = {}
         for at, item in enumerate(expr.program):
@@ -112,7 +117,14 @@ class Overlaps:
                     raise found
                 sets[at] = found
         made = (self._clause(clause, sets) for clause in form.clauses)
-        return Prepared(expr, tuple(clause for clause in made if clause is not None))
+        return Prepared(given, tuple(clause for clause in made if clause is not None))
+
+    def _is_search(self, item: Item) -> bool:
+        """Is it a LIKE whose pattern is no prefix?"""
+        if not isinstance(item, Predicate) or item.op != "like":
+            return False
+        [pattern] = operands(item, self.schema[item.attribute])
+        return prefix(read(str(pattern))) is None
 
     def _clause(self, clause: Clause, sets: Mapping[int, Set]) -> ClauseTest | None:
         """None if a set that is asked for is empty."""
@@ -129,7 +141,7 @@ class Overlaps:
             type = self.schema[literal.attribute]
             if isinstance(literal, Values):
                 values[literal.attribute] = _cuts(formula_set(literal.formula, sets, type.kind), type)
-            elif isinstance(literal, Elements):
+            elif isinstance(literal, Elements) and not literal.pattern:
                 chosen = banned if literal.negated else wanted
                 chosen.setdefault(literal.attribute, []).append(sets[literal.predicate])
         names = [*wanted, *(name for name in banned if name not in wanted)]

@@ -146,7 +146,8 @@ def plan_shards(
     testing an attribute of one (``tc``); an attribute is tested only if that pays.
     """
     _check(matcher, shards, capacity, filters, cost)
-    source, attributes = matcher._source(), matcher._attributes
+    source = matcher._source()
+    attributes = matcher._attributes.covering(source.block.columns)
     count = _count(len(source), shards, capacity)
     book, table = encode_block(source.block, attributes)
     coder = Coder(attributes, book)
