@@ -96,17 +96,23 @@ def make_book(is_float: Array, owner: Array, firsts: Array, lasts: Array, pool: 
     bounded, ended = firsts != MIN, lasts != MAX
     keys = np.concatenate([firsts[bounded], lasts[ended] + 1])
     owners = np.concatenate([owner[bounded], owner[ended]])
-    ptr = pointers(np.bincount(owners, minlength=len(is_float)))
+    cuts, cut_ptr = distinct_keys(owners, keys, len(is_float))
+    book = Codebook(cuts, cut_ptr, *_make_buckets(cuts, cut_ptr, is_float), *pool)
+    freeze(book)
+    return book
+
+
+def distinct_keys(owners: Array, keys: Array, count: int) -> tuple[Array, Array]:
+    """The keys of each of so many owners, ascending and each once; and where those of each owner start."""
+    ptr = pointers(np.bincount(owners, minlength=count))
     grouped = np.empty(len(keys), np.int64)
     kernels.group_keys(owners, keys, ptr, grouped)
     kernels.sort_runs(grouped, ptr, _LONG)
     long_runs = np.flatnonzero(np.diff(ptr) >= _LONG).tolist()
     threads.run(lambda a: grouped[ptr[a] : ptr[a + 1]].sort(), long_runs)
-    cuts, cut_ptr = np.empty(len(keys), np.int64), np.empty(len(ptr), np.int64)
-    cuts = cuts[: kernels.unique_runs(grouped, ptr, cuts, cut_ptr)].copy()
-    book = Codebook(cuts, cut_ptr, *_make_buckets(cuts, cut_ptr, is_float), *pool)
-    freeze(book)
-    return book
+    distinct, distinct_ptr = np.empty(len(keys), np.int64), np.empty(len(ptr), np.int64)
+    distinct = distinct[: kernels.unique_runs(grouped, ptr, distinct, distinct_ptr)].copy()
+    return distinct, distinct_ptr
 
 
 def _make_buckets(cuts: Array, cut_ptr: Array, is_float: Array) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from gpumatch.errors import GpumatchError
 from gpumatch.index import FlatIndex, IndexParams
+from gpumatch.kernels.postings import LINE
 from gpumatch.matcher import Matcher
 from gpumatch.predicates import Array
 from gpumatch.segments import Segment
@@ -167,7 +168,7 @@ def _draw_heat(axes: Any, chart: Heat) -> None:
 
 
 def _roots(arrays: dict[str, Array]) -> Array:
-    """The first node of each attribute, and the one behind all nodes."""
+    """The first node of each attribute, then of each group, and the one behind all nodes."""
     return np.append(arrays["directory"][::2].astype(np.int64), len(arrays["node_ptr"]) - 1)
 
 
@@ -178,8 +179,9 @@ def _scan(segment: Segment, index: FlatIndex) -> list[Chart]:
 
 
 def _tree(segment: Segment, index: FlatIndex) -> list[Chart]:
-    """The tree of the attribute with the most postings, and what an event meets on the way to each of its leaves."""
+    """The tree with the most postings, and what an event meets on the way to each of its leaves."""
     arrays = index.arrays
+    counts = np.concatenate([segment.book.counts(), np.diff(arrays["group_ptr"])])  # of attributes, then of groups
     roots = _roots(arrays)
     sizes = np.diff(arrays["node_ptr"][roots])
     a = int(sizes.argmax())
@@ -189,13 +191,28 @@ def _tree(segment: Segment, index: FlatIndex) -> list[Chart]:
     shift = int(arrays["directory"][2 * a + 1]) & 0xFFFF
     width = min(1 << levels, _COLUMNS)
     codes = (1 << (levels + shift)) / width  # of a column
-    used = math.ceil(int(segment.book.counts()[a]) / codes)
+    used = math.ceil(int(counts[a]) / codes)
     values = np.stack([_resized(blocks, width)[:used] for blocks in lists])
-    x = f"code of {_names(segment)[a]}, the fullest of {len(sizes):,} attributes"
+    own = len(segment.attributes)
+    title, trees = "the tree", f"{own:,} attributes"
+    if len(sizes) > own:
+        title += f" ({sizes[own:].sum():,} of {sizes.sum():,} postings are in groups)"
+        trees += f" and {np.count_nonzero(counts[own:]):,} groups"
+    x = f"code of {_named(segment, arrays, a)}, the fullest of {trees}"
     return [
-        Heat("the tree", x, "level", "postings per block", values, used * codes, levels + 1),
+        Heat(title, x, "level", "postings per block", values, used * codes, levels + 1),
         Bars("postings that an event meets", x, "postings", {"": values.sum(axis=0)}, width=codes),
     ]
+
+
+def _named(segment: Segment, arrays: dict[str, Array], a: int) -> str:
+    """An attribute, or a group, which is numbered behind all attributes."""
+    names = _names(segment)
+    if a < len(names):
+        return names[a]
+    owners, partners, starts = arrays["lines"].reshape(-1, LINE).T
+    line = int(np.searchsorted(starts, a - len(names), side="right")) - 1
+    return f"{names[partners[line]]} behind one {names[owners[line]]}"
 
 
 def _ladder(segment: Segment, index: FlatIndex) -> list[Chart]:

@@ -76,7 +76,7 @@ def encode(attribute, values, single, guide, cuts, buckets, marks, steps):
 def reach_blocks(entries, directory, node_ptr, marks, steps):
     """Runs of postings that entries reach: starts, lengths, events; and sectors of the directory and of nodes.
 
-    ``steps`` gets the levels that each entry visits.
+    ``steps`` gets the levels that each entry visits. One whose attribute is below zero is none.
     """
     entry_event, entry_attribute, entry_code = entries
     directory_marks, node_marks = marks
@@ -84,6 +84,8 @@ def reach_blocks(entries, directory, node_ptr, marks, steps):
     sectors = np.zeros(2, np.int64)
     n = 0
     for i in range(entry_code.size):
+        if entry_attribute[i] < 0:
+            continue
         d = 2 * np.int64(entry_attribute[i])
         sectors[0] += touch(directory_marks, 8 * d, 8 * d + 16)
         base, facts = np.int64(directory[d]), directory[d + 1]

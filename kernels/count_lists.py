@@ -10,7 +10,7 @@ import numpy as np
 
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.count import BLOCK, UNDECIDED, WARP, read_row, test_clause, touch, touch_next
-from gpumatch.kernels.postings import ABSENT, BELOW, CLAUSE, U32, in_filter
+from gpumatch.kernels.postings import ABSENT, BELOW, CLAUSE, LINE, U32, find_group, in_filter
 from gpumatch.kernels.psthash import RECORD
 from gpumatch.kernels.rows import START, grow
 from gpumatch.kernels.triangle import within
@@ -30,21 +30,69 @@ def cell_of(filter, e, rows, width, cell_shift):
 
 
 @scalar
+def read_cell(filter, e, rows, width, cell_shift, lines, stamp, stamps, marks, sectors):
+    """The event's cell in the attribute or line of a filter; sectors of rows and of cells in lines become more."""
+    count, cells = lines
+    line = np.int64(filter & np.uint32(0xFFFF)) - width
+    if line >= 0:
+        place = e * count + line
+        sectors[4] += read_row(place >> 2, stamp, stamps[1], marks[4])  # these are bytes
+        return cells[place]
+    cell, a = cell_of(filter, e, rows, width, cell_shift)
+    sectors[3] += read_row(e * width + a, stamp, stamps[0], marks[3])
+    return cell
+
+
+@scalar
 def stamp_of(slot, e):
     """A number for a block and an event, which tells reads of others apart."""
     return (np.int64(slot // BLOCK) << 20) + (e & 0xF_FFFF)
 
 
 @driver
-def test_postings(runs, rows, width, cell_shift, postings, marks, stamps):
-    """Keys of postings that pass both filters, and of the rest.
+def find_groups(rows, width, compounds, marks, steps, items, cells):
+    """Entries and cells of events in lines, into ``items`` and ``cells``; returns sectors of rows, pointers and cuts.
 
-    Returns them, warps that read a head, tiles and warps that keep any, and sectors of filters, heads, rest and rows.
+    ``steps`` gets the cuts that each item looks at.
+    """
+    lines, group_ptr, cuts = compounds
+    item_event, item_attribute, item_code = items
+    sectors, before = np.zeros(3, np.int64), np.full(2, -1, np.int64)
+    count = lines.size // LINE
+    for i in range(cells.size):
+        if i % WARP == 0:
+            before[:] = -1
+        e, line = i // count, i % count
+        group, code, cells[i] = find_group(line, e * width, rows, lines, group_ptr, cuts)
+        item_event[i], item_attribute[i], item_code[i] = e, width + group if group >= 0 else -1, code
+        for k in range(2):
+            more, before[k] = touch_next(marks[0], 4 * (e * width + lines[LINE * line + k]), before[k])
+            sectors[0] += more
+        owner = rows[e * width + lines[LINE * line]]
+        partner = rows[e * width + lines[LINE * line + 1]]
+        if owner >= 0 and partner >= 0:
+            at = lines[LINE * line + 2] + np.int64(owner)
+            sectors[1] += touch(marks[1], 4 * at, 4 * at + 8)
+            low, high = np.int64(group_ptr[at]), np.int64(group_ptr[at + 1])
+            while high - low > 1:
+                middle = (low + high) >> 1
+                sectors[2] += touch(marks[2], 4 * middle, 4 * middle + 4)
+                steps[i] += 1
+                low, high = (middle, high) if cuts[middle] <= partner else (low, middle)
+    return sectors
+
+
+@driver
+def test_postings(runs, rows, width, cell_shift, lines, postings, marks, stamps):
+    """Keys of postings that pass both filters, and of the rest. ``lines``: their number, and cells of events in them.
+
+    Returns them, warps that read a head, tiles and warps that keep any, and sectors of filters, heads, rest, rows and
+    cells in lines.
     """
     starts, lengths, owners = runs
     filters, heads, rest = postings
     keys = np.empty(START, np.int64)
-    sectors = np.zeros(4, np.int64)
+    sectors = np.zeros(5, np.int64)
     n = slot = second = tiles = warps = any_second = any_kept = any_key = 0
     before, before_head, before_rest = np.int64(-1), np.int64(-1), np.int64(-1)
     for r in range(starts.size):
@@ -68,8 +116,7 @@ def test_postings(runs, rows, width, cell_shift, postings, marks, stamps):
             else:
                 more, before = touch_next(marks[0], 4 * q, before)
                 sectors[0] += more
-                cell, a = cell_of(filters[q], e, rows, width, cell_shift)
-                sectors[3] += read_row(e * width + a, stamp, stamps, marks[3])
+                cell = read_cell(filters[q], e, rows, width, cell_shift, lines, stamp, stamps, marks, sectors)
                 if not in_filter(filters[q], cell):
                     continue
                 any_second = 1
@@ -77,8 +124,7 @@ def test_postings(runs, rows, width, cell_shift, postings, marks, stamps):
                 sectors[1] += more
                 head = heads[q]
                 other = np.uint32(head >> U32)
-                cell, a = cell_of(other, e, rows, width, cell_shift)
-                sectors[3] += read_row(e * width + a, stamp, stamps, marks[3])
+                cell = read_cell(other, e, rows, width, cell_shift, lines, stamp, stamps, marks, sectors)
                 if not in_filter(other, cell):
                     continue
                 low = np.int64(head & BELOW)

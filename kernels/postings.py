@@ -116,11 +116,11 @@ def make_filter(p, predicates, cell_shift):
 
 
 @scalar
-def make_posting(clause, access, exact, clause_ptr, has_program, predicates, levels, multi, cells):
+def make_posting(clause, access, exact, bare, clause_ptr, has_program, predicates, multi, cells):
     """Filter and head of a clause's posting, which hangs on one predicate, or in a group on two: ``access``.
 
-    The filters are its most selective predicates; one that it hangs on is among them only where it has no tree.
-    ``exact``: do the blocks that it hangs on decide each of these two?
+    The filters are its most selective predicates; one that it hangs on is among them only where there is no tree, but
+    a ``bare`` root. ``exact``: do the blocks that it hangs on decide each of these two?
     """
     predicate = predicates[0]
     cell_shift, local, local_exact = cells
@@ -131,7 +131,7 @@ def make_posting(clause, access, exact, clause_ptr, has_program, predicates, lev
         a = predicate[p]
         hung = p == access[0] or p == access[1]
         decided = (p == access[0] and exact[0]) or (p == access[1] and exact[1])
-        fits = predicate[p + KIND] <= SET and not multi[a] and a < FILTERED and (not hung or levels[a] == 0)
+        fits = predicate[p + KIND] <= SET and not multi[a] and a < FILTERED and (bare or not hung)
         if fits and not decided and filters < 2:
             made, decided = local[p // WIDTH], local_exact[p // WIDTH]
             if made == 0:
@@ -171,10 +171,10 @@ def fill_postings(access, parts, clauses, predicates, directory, multi, cells, n
             c,
             hung,
             (exact or grouped, exact),
+            directory[1][predicates[0][p]] == 0,
             clause_ptr,
             clause_program[c] >= 0,
             predicates,
-            directory[1],
             multi,
             cells,
         )
@@ -278,20 +278,30 @@ def reach(events, e, directory, node_ptr, firsts, lasts):
 
 
 @scalar
+def find_group(line, start, rows, lines, group_ptr, cuts):
+    """The group of an event in a line, its code there, and its cell; no group is -1.
+
+    The event's codes by attribute are those in ``rows`` from ``start`` on.
+    """
+    owner, partner = rows[start + lines[LINE * line]], rows[start + lines[LINE * line + 1]]
+    if owner < 0 or partner < 0:
+        return np.int64(-1), np.int64(0), np.uint8(ABSENT)
+    group = np.int64(lines[LINE * line + 2]) + np.int64(owner)
+    first, last = np.int64(group_ptr[group]), np.int64(group_ptr[group + 1])
+    if first == last:
+        return np.int64(-1), np.int64(0), np.uint8(ABSENT)
+    code = group_code(partner, first, last, cuts)
+    return group, code, np.uint8(code >> group_shift(last - first))
+
+
+@scalar
 def reach_groups(row, compounds, directory, node_ptr, cell, firsts, lasts, n):
     """The same of an event's groups, appended; its codes there become cells, as those of attributes are."""
     lines, group_ptr, cuts = compounds
     for line in range(lines.size // LINE):
-        code, other = row[lines[LINE * line]], row[lines[LINE * line + 1]]
-        cell[row.size + line] = ABSENT
-        if code < 0 or other < 0:
-            continue
-        group = np.int64(lines[LINE * line + 2]) + code
-        first, last = np.int64(group_ptr[group]), np.int64(group_ptr[group + 1])
-        if first < last:
-            place = group_code(other, first, last, cuts)
-            cell[row.size + line] = place >> group_shift(last - first)
-            n = reach_entry(row.size + group, place, directory, node_ptr, firsts, lasts, n)
+        group, code, cell[row.size + line] = find_group(line, 0, row, lines, group_ptr, cuts)
+        if group >= 0:
+            n = reach_entry(row.size + group, code, directory, node_ptr, firsts, lasts, n)
     return n
 
 

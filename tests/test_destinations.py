@@ -258,21 +258,26 @@ def test_tables_are_made_once_per_snapshot() -> None:
 
 
 @pytest.mark.parametrize("once", [True, False])
-def test_what_is_found_is_not_looked_for_again(once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count how many clauses are verified, by running the kernel's body as plain Python."""
+@pytest.mark.parametrize(
+    ("test", "text"), [("clause_holds", "px IS NULL"), ("program_holds", "px IS NULL XOR qty > 5")]
+)
+def test_what_is_found_is_not_looked_for_again(
+    test: str, text: str, once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Count how many clauses or programs are verified, by running the kernel's body as plain Python."""
     matcher = gm.Matcher(SCHEMA, index="scan")
     for name in ("x", "y"):
-        matcher.add({f"{name}{at}": "px IS NULL" for at in range(50)}, destination=name)
-    matcher.add({"none": "px IS NULL"})
+        matcher.add({f"{name}{at}": text for at in range(50)}, destination=name)
+    matcher.add({"none": text})
     [(segment, table)] = matcher._seal().by_destination
     verified = []
 
     def counted(c: int, *rest: Any) -> bool:
         verified.append(c)
-        return bool(satisfies(c, *rest))
+        return bool(holds(c, *rest))
 
-    satisfies = kernels.satisfies
-    monkeypatch.setattr(kernels, "satisfies", counted)
+    holds = getattr(kernels, test)
+    monkeypatch.setattr(kernels, test, counted)
     for name in ("verify", "match_postings"):
         monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
     batch = gm.EventBatch.of([{"qty": 1}, {"px": 1.0}], matcher.schema)

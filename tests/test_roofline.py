@@ -108,9 +108,10 @@ def test_postings_read_filters_in_order_and_heads_where_the_first_filter_holds()
     heads[1] |= np.uint64(1 << 31)  # nothing is left to verify
     fixed(heads)
     rest, shift = fixed(np.zeros(0, np.int32)), fixed(np.zeros(2, np.uint8))
-    marks = (*map(marks_of, (filters, heads, rest)), marks_of(rows))
+    marks = (*map(marks_of, (filters, heads, rest)), marks_of(rows), marks_of(shift))
+    stamps = (np.full(9, -1), np.full(9, -1))
     keys, second, tiles, warps, sectors = count_lists.test_postings(
-        runs(3, 37), rows, 2, shift, (filters, heads, rest), marks, np.full(9, -1)
+        runs(3, 37), rows, 2, shift, (0, np.zeros(0, np.uint8)), (filters, heads, rest), marks, stamps
     )
     undecided = 1 << 31
     assert keys.tolist() == [0 | undecided, 1, 2 | undecided]  # of event 0; event 1 has a 6
@@ -118,18 +119,53 @@ def test_postings_read_filters_in_order_and_heads_where_the_first_filter_holds()
     assert (tiles, warps) == (1, 1)
     # 32 filters of 4 bytes fill 4 sectors, 8 more fill one; 3 heads lie in one; both events' codes in one sector, which
     # is read once for either event
-    assert sectors.tolist() == [5, 1, 0, 2]
+    assert sectors.tolist() == [5, 1, 0, 2, 0]
 
 
 def test_the_rest_is_read_behind_all_postings() -> None:
     filters, heads = fixed(np.zeros(4, np.uint32)), fixed(np.zeros(4, np.uint64))
     rest, shift = fixed(np.array([9, 11], np.int32)), fixed(np.zeros(2, np.uint8))
-    marks = (*map(marks_of, (filters, heads, rest)), np.zeros(2, np.bool_))
+    marks = (*map(marks_of, (filters, heads, rest)), np.zeros(2, np.bool_), np.zeros(2, np.bool_))
+    lists, stamps = (filters, heads, rest), (np.full(2, -1), np.full(2, -1))
     keys, second, tiles, warps, sectors = count_lists.test_postings(
-        runs(2, start=4), np.zeros(2, np.int32), 2, shift, (filters, heads, rest), marks, np.full(2, -1)
+        runs(2, start=4), np.zeros(2, np.int32), 2, shift, (0, np.zeros(0, np.uint8)), lists, marks, stamps
     )
     assert keys.tolist() == [9 | 1 << 31, 11 | 1 << 31]
-    assert (second, tiles, warps, sectors.tolist()) == (0, 1, 1, [0, 0, 1, 0])
+    assert (second, tiles, warps, sectors.tolist()) == (0, 1, 1, [0, 0, 1, 0, 0])
+
+
+def test_filters_in_lines_read_cells() -> None:
+    """An event of two attributes and two lines, which has a cell in the second line only."""
+    rows, cells = np.array([5, 7], np.int32), np.array([255, 9], np.uint8)
+    nine, absent, five = 3 | 9 << 16, 2 | 9 << 16, 0 | 5 << 16
+    filters = fixed(np.array([nine, absent, nine], np.uint32))
+    heads = fixed(np.arange(3, dtype=np.uint64) | np.array([five, five, absent], np.uint64) << np.uint64(32))
+    rest, shift = fixed(np.zeros(0, np.int32)), fixed(np.zeros(2, np.uint8))
+    marks = tuple(map(marks_of, (filters, heads, rest, rows, cells)))
+    stamps = (np.full(9, -1), np.full(9, -1))
+    keys, second, tiles, warps, sectors = count_lists.test_postings(
+        runs(3), rows, 2, shift, (2, cells), (filters, heads, rest), marks, stamps
+    )
+    assert keys.tolist() == [0 | 1 << 31]
+    assert (second, tiles, warps) == (1, 1, 1)
+    assert sectors.tolist() == [1, 1, 0, 1, 1]
+
+
+def test_groups_are_found_by_owner_and_partner() -> None:
+    """One line from attribute 0 to attribute 1; the owner's code 1 has the cuts 0, 3 and 5, others have none."""
+    lines, group_ptr = fixed(np.array([0, 1, 0], np.int32)), fixed(np.array([0, 0, 3], np.int32))
+    cuts = fixed(np.array([0, 3, 5], np.int32))
+    rows = np.array([1, 4, 1, -1, -1, 4, 0, 4, 1, 9], np.int32)  # five events
+    marks, steps = tuple(map(marks_of, (rows, group_ptr, cuts))), np.zeros(5, np.int32)
+    items, cells = tuple(np.empty(5, np.int32) for _ in range(3)), np.empty(5, np.uint8)
+    sectors = count_lists.find_groups(rows, 2, (lines, group_ptr, cuts), marks, steps, items, cells)
+    assert items[0].tolist() == [0, 1, 2, 3, 4]
+    assert items[1].tolist() == [3, -1, -1, -1, 3]  # behind two attributes
+    assert items[2].tolist() == [1, 0, 0, 0, 2]
+    assert cells.tolist() == [1, 255, 255, 255, 2]
+    assert steps.tolist() == [2, 0, 0, 0, 1]
+    # ten codes lie in two sectors, of owners and again of partners; three events look for a group, two at its cuts
+    assert sectors.tolist() == [4, 3, 3]
 
 
 def test_pairs_read_the_second_filter_and_the_clause_only_if_they_must() -> None:

@@ -15,6 +15,7 @@ from gpumatch.index import Gem
 from gpumatch.index.flat import count as add_to_counter
 from gpumatch.kernels.cuda import atree, gem, ladder, postings, psthash, tama, target, triangle, work
 from gpumatch.kernels.gem import LANES, STRICTER, WORDS
+from gpumatch.kernels.postings import LINE
 from gpumatch.kernels.words import EVENTS
 
 _KEY = 8  # bytes
@@ -104,20 +105,29 @@ def _runs(
     return Runs(slot_ptr, start, event, slots, ends)
 
 
-def _waiting_runs(card: Card, index: HeldIndex, coded: Coded, postings_held: int) -> Job[Runs]:
-    """Runs of postings by block, and the clauses that every event has to look at."""
+def _waiting_runs(card: Card, index: HeldIndex, entries: tuple[Any, ...], events: int, postings_held: int) -> Job[Runs]:
+    """Runs of postings by block that events, attributes and codes reach; and what so many events have to look at."""
     a = index.arrays
-    rest = (coded.length, len(a["rest"]), postings_held)
-    args = (coded.event, coded.attribute, coded.code, a["directory"], a["node_ptr"])
-    runs = yield from _runs(card, len(coded.code), (postings.count_runs, postings.fill_runs), *args, rest=rest)
+    rest = (events, len(a["rest"]), postings_held)
+    args = (*entries, a["directory"], a["node_ptr"])
+    runs = yield from _runs(card, len(entries[2]), (postings.count_runs, postings.fill_runs), *args, rest=rest)
     return runs
 
 
 def _postings(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
-    a = index.arrays
-    runs = yield from _waiting_runs(card, index, coded, len(a["heads"]))
-    lists = (a["cell_shift"], a["filters"], a["heads"], a["rest"])
-    keys = yield from found_in(card, runs, postings.test_postings, coded.rows, coded.width, *lists)
+    a, xp = index.arrays, card.xp
+    entries = (coded.event, coded.attribute, coded.code)
+    lists, kernel = (a["cell_shift"], a["filters"], a["heads"], a["rest"]), postings.test_postings
+    lines = len(a["lines"]) // LINE
+    if lines:
+        items = [xp.empty(lines * coded.length, dtype=np.int32) for _ in entries]
+        cells = xp.empty(lines * coded.length, dtype=np.uint8)
+        compounds = (a["lines"], a["group_ptr"], a["cuts"])
+        card.launch(postings.find_groups, len(cells), coded.rows, coded.width, *compounds, *items, cells)
+        entries = tuple(xp.concatenate(pair) for pair in zip(entries, items, strict=True))
+        lists, kernel = (*lists, lines, cells), postings.test_grouped
+    runs = yield from _waiting_runs(card, index, entries, coded.length, len(a["heads"]))
+    keys = yield from found_in(card, runs, kernel, coded.rows, coded.width, *lists)
     return keys
 
 
@@ -136,7 +146,8 @@ def _psthash(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> 
 
 def _ladder(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
     a = index.arrays
-    runs = yield from _waiting_runs(card, index, coded, len(a["waiting"]))
+    entries = (coded.event, coded.attribute, coded.code)
+    runs = yield from _waiting_runs(card, index, entries, coded.length, len(a["waiting"]))
     tests = card.xp.zeros(1, dtype=np.int64)
     events = (*coded.entries(), coded.rows, coded.width)
     clauses = (resident.clause_ptr, resident.clause_program, *resident.predicates)

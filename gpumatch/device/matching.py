@@ -50,7 +50,7 @@ def _at_once(card: Card, targets: Sequence[Target], count: int) -> int:
     """How many of so many events to match at once."""
     most = min(_EVENTS, max(-(-count // _PIECES), _FEW))
     for target in targets:
-        most = min(most, card.budget // max(4 * target.resident.width, 1))
+        most = min(most, card.budget // max(4 * (target.resident.width + target.resident.lines), 1))
         for index in target.resident.indexes:
             if isinstance(index.flat.params, ATree):
                 most = min(most, WORD * max(card.budget // (8 * max(node_count(index), 1)), 1))

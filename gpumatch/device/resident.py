@@ -9,6 +9,7 @@ from gpumatch.coded import Table
 from gpumatch.codes import Codebook
 from gpumatch.device.card import Card
 from gpumatch.index import ATree, FlatIndex
+from gpumatch.kernels.postings import LINE
 from gpumatch.predicates import Array, Attributes
 
 # Arrays of indexes that only the CPU's kernels read.
@@ -69,6 +70,7 @@ class Resident:
         self.predicates, self.programs = tuple(held[:3]), tuple(held[3:])
         self.depth = parts.table.programs[2]
         self.has_programs = len(parts.table.programs[0]) > 1
+        self.lines = max((len(flat.arrays.get("lines", ())) // LINE for flat in parts.indexes), default=0)
         self.indexes = [
             HeldIndex(flat, {name: card.hold(array) for name, array in parts.of_index(flat).items()})
             for flat in parts.indexes

@@ -12,14 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpumatch.codes import pointers, spans
+from gpumatch.codes import distinct_keys, pointers, read_only
 from gpumatch.index.flat import Input, bits_of
-from gpumatch.kernels.postings import CELLS
+from gpumatch.kernels import compound as kernels
+from gpumatch.kernels.postings import CELLS, FILTERED
 from gpumatch.predicates import RANGE, Array
 
 _SHARED = 32  # clauses that share an equality, and on average those of a line, for which groups pay
 _WIDE = 0.75  # share of a group's codes: a wider range is not worth hanging on
 _CODES = 4  # of an owner for each clause of a line; with more, most groups would be empty
+_DIRECT = 4  # possible pairs of attributes for each range up to which pairs are counted in a table, not sorted
+_LINES = 64  # at most, those with the most clauses: every event looks at all of them
 
 
 class Compounds(NamedTuple):
@@ -58,41 +61,85 @@ class Compounds(NamedTuple):
         return ((attributes + self.line) | first << 16 | (last - first) << 24).astype(np.uint32), shift == 0
 
 
+class _Ranges(NamedTuple):
+    """Ranges behind an equality that many clauses hang on."""
+
+    clause: Array  # its place among those that were asked for
+    predicate: Array
+    owner: Array  # the code of the equality
+    pair: Array  # which of the pairs of attributes
+    names: Array  # of pairs: the owner's attribute times the number of attributes, and the partner's
+    sizes: Array  # of pairs: how many ranges
+
+
 def find_compounds(given: Input, clauses: Array, access: Array) -> Compounds:
     """Compounds for those of the clauses for which they pay; ``access`` is the predicate that each hangs on, or -1."""
-    attribute, _, lo, hi = given.table.columns()
-    counts = given.book.counts()
-    clause, owner, partner = _candidates(given, clauses, access)
-    pair = attribute[owner].astype(np.int64) * len(counts) + attribute[partner]
-    names, pair, sizes = np.unique(pair, return_inverse=True, return_counts=True)
-    equalities = np.bincount(np.unique(pair << 32 | lo[owner]) >> 32, minlength=len(names))
-    pays = (sizes >= _SHARED * equalities) & (counts[names // len(counts)] <= _CODES * sizes)
-    kept = pays[pair]
-    clause, owner, partner, line = clause[kept], owner[kept], partner[kept], (np.cumsum(pays) - 1)[pair[kept]]
-    owners, partners = np.divmod(names[pays], len(counts))
+    width, counts = len(given.attributes), given.book.counts()
+    ranges = _ranges(given, clauses, access)
+    pays = _paying(ranges, width, counts)
+    kept = np.flatnonzero(pays[ranges.pair])
+    clause, predicate, line = ranges.clause[kept], ranges.predicate[kept], (np.cumsum(pays) - 1)[ranges.pair[kept]]
+    owners, partners = np.divmod(ranges.names[pays], width)
     starts = pointers(counts[owners])
-    group = starts[line] + lo[owner]
-    first, behind = group << 32 | lo[partner], (group << 32) + hi[partner] + 1
-    keys = np.unique(np.concatenate([group << 32, first, behind]))
-    group_ptr = np.searchsorted(keys, np.arange(starts[-1] + 1) << 32)
-    codes = np.searchsorted(keys, first) - group_ptr[group], np.searchsorted(keys, behind) - 1 - group_ptr[group]
+    group = (starts[line] + ranges.owner[kept]).astype(np.int32)
+    used = np.flatnonzero(np.bincount(group)).astype(np.int32)
+    codes = given.table.predicate.reshape(-1, 4)[predicate, 2:].astype(np.int64)
+    ended = codes[:, 1] + 1 < counts[partners][line]
+    keys = np.concatenate([np.zeros(len(used), np.int64), codes[:, 0], codes[ended, 1] + 1])
+    cuts, group_ptr = distinct_keys(np.concatenate([used, group, group[ended]]), keys, int(starts[-1]))
+    inside = np.empty(codes.size, np.int64)
+    kernels.encode_in_groups(np.repeat(group, 2), codes.ravel(), group_ptr, cuts, inside)
     lines = np.stack([owners, partners, starts[:-1]], axis=1).astype(np.int32).ravel()
-    arrays = (lines, group_ptr.astype(np.int32), keys.astype(np.int32))
-    return Compounds(*arrays, clause, owner, partner, line, group, *codes)
+    arrays = (lines, group_ptr.astype(np.int32), cuts.astype(np.int32))
+    return Compounds(
+        *arrays, clause, access[clause], predicate, line, group.astype(np.int64), inside[::2], inside[1::2]
+    )
 
 
-def _candidates(given: Input, clauses: Array, access: Array) -> tuple[Array, Array, Array]:
-    """Clauses that hang on an equality with many others, that predicate, and each of their ranges behind it."""
-    attribute, kind, lo, hi = given.table.columns()
-    plain = (kind == RANGE) & ~given.attributes.multi[attribute]
+def _sharing(given: Input, access: Array) -> Array:
+    """Places of clauses that hang on an equality with many others, on an attribute with few codes for its clauses."""
+    counts = given.book.counts()
     held = np.flatnonzero(access >= 0)
-    held = held[plain[access[held]] & (lo[access[held]] == hi[access[held]])]
-    equality = attribute[access[held]].astype(np.int64) << 32 | lo[access[held]]
-    _, equality, load = np.unique(equality, return_inverse=True, return_counts=True)
-    held = held[load[equality] >= _SHARED]
-    ptr = given.table.clause_ptr
-    counts = np.diff(ptr)[clauses[held]]
-    clause, partner = np.repeat(held, counts), spans(ptr[clauses[held]], counts)
-    owner = access[clause]
-    kept = plain[partner] & (lo[partner] <= hi[partner]) & (attribute[owner] != attribute[partner])
-    return clause[kept], owner[kept], partner[kept]
+    attribute, kind, lo, hi = given.table.predicate.reshape(-1, 4)[access[held]].T
+    plain = (kind == RANGE) & (lo == hi) & ~given.attributes.multi[attribute]
+    load = np.bincount(attribute[plain], minlength=len(counts))
+    enough = (load >= _SHARED) & (counts <= _CODES * load)
+    plain &= enough[attribute]
+    equality = pointers(np.where(enough, counts, 0))[attribute[plain]] + lo[plain]
+    return held[plain][np.bincount(equality)[equality] >= _SHARED]
+
+
+def _ranges(given: Input, clauses: Array, access: Array) -> _Ranges:
+    """Those of the clauses that hang on an equality with many others."""
+    table, width = given.table, len(given.attributes)
+    held = _sharing(given, access)
+    arrays = (read_only(table.clause_ptr), read_only(table.predicate), given.attributes.multi)
+    places = np.empty((3, int(np.diff(table.clause_ptr)[clauses[held]].sum())), np.int64)
+    clause, predicate, pair = places[:, : kernels.list_ranges(held, clauses, access, *arrays, tuple(places))]
+    owner = table.predicate[4 * access[clause] + 2]
+    return _Ranges(clause, predicate, owner, *_numbered(pair, width * width))
+
+
+def _numbered(keys: Array, top: int) -> tuple[Array, Array, Array]:
+    """For each key, below ``top``, the number of its name; names, ascending; and how many keys each has."""
+    if top > _DIRECT * len(keys):
+        names, number, sizes = np.unique(keys, return_inverse=True, return_counts=True)
+        return number, names, sizes
+    sizes = np.bincount(keys, minlength=top)
+    names = np.flatnonzero(sizes)
+    return (np.cumsum(sizes > 0) - 1)[keys], names, sizes[names]
+
+
+def _paying(ranges: _Ranges, width: int, counts: Array) -> Array:
+    """Which pairs of attributes become lines."""
+    sizes, codes = ranges.sizes, counts[ranges.names // width]
+    pays = (sizes >= _SHARED) & (codes <= _CODES * sizes)
+    starts = pointers(np.where(pays, codes, 0))
+    kept = np.flatnonzero(pays[ranges.pair])
+    group = starts[ranges.pair[kept]] + ranges.owner[kept]
+    equalities = np.diff(pointers(np.bincount(group, minlength=starts[-1]) > 0)[starts])
+    pays &= sizes >= _SHARED * equalities
+    most = max(min(_LINES, FILTERED - width), 0)  # filters have room for so many
+    several = np.flatnonzero(pays)
+    pays[several[np.argsort(-sizes[several], kind="stable")[most:]]] = False
+    return pays

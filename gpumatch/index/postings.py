@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
-from gpumatch.codes import pointers
+from gpumatch.codes import pointers, read_only
 from gpumatch.index.compound import Compounds, find_compounds
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood
 from gpumatch.kernels import postings as kernels
@@ -55,7 +55,7 @@ ARRAYS = {
 def _access(table: Table, first: int, last: int) -> Array:
     """Where the predicate is that each clause hangs on; below zero for none, and for clauses before ``first``."""
     access = np.full(last, -1, np.int64)
-    kernels.find_access(table.clause_ptr, table.predicate, first, access)
+    kernels.find_access(read_only(table.clause_ptr), read_only(table.predicate), first, access)
     return access
 
 
@@ -87,10 +87,7 @@ def build(params: IndexParams, given: Input) -> dict[str, Array]:
     attributes, book, table, first, last = given[:5]
     found = _compounds(params, given, np.arange(first, last))
     hung = found.hung()
-    # A range in a group is one more predicate, behind those of the table
-    places = (len(attributes) + found.group[hung], np.full(len(hung), RANGE), found.lo[hung], found.hi[hung])
-    ranges = np.stack(places, axis=1).astype(np.int32)
-    predicates = (np.concatenate([table.predicate, ranges.ravel()]), *table.predicates()[1:])
+    predicates = _with_ranges(table, found, hung, len(attributes))
     access = _access(table, first, last)
     access[first + found.clause[hung]] = len(table.predicate) + WIDTH * np.arange(len(hung))
     hanging = access >= 0
@@ -117,6 +114,15 @@ def build(params: IndexParams, given: Input) -> dict[str, Array]:
     rest = (first + np.flatnonzero(~hanging[first:])).astype(np.int32)
     arrays = (cell_shift, *found[:3], packed, node_ptr, filters, heads, rest)
     return dict(zip(ARRAYS, arrays, strict=True))
+
+
+def _with_ranges(table: Table, found: Compounds, hung: Array, attributes: int) -> tuple[Array, ...]:
+    """The table's predicates, and behind them those ranges in groups that clauses hang on."""
+    if len(hung) == 0:
+        return table.predicates()
+    columns = (attributes + found.group[hung], np.full(len(hung), RANGE), found.lo[hung], found.hi[hung])
+    ranges = np.stack(columns, axis=1).astype(np.int32)
+    return read_only(np.concatenate([table.predicate, ranges.ravel()])), *table.predicates()[1:]
 
 
 def _tree(params: IndexParams, access: Array, predicate: Array, counts: Array) -> tuple[tuple[Array, ...], Array]:

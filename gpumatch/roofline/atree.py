@@ -95,8 +95,8 @@ def graph(sample: Sample, index: FlatIndex) -> Found:
 def _leaves(graph: Graph) -> list[Cost]:
     """Words of predicates: zero, and then the bits of the events that satisfy them."""
     sample, a, per = graph.sample, graph.arrays, 1 / graph.sample.events
-    events, *_ = sample.entries
-    runs, work = reach(sample, a, np.arange(len(events), dtype=np.int32))
+    events, *coded = sample.entries
+    runs, work = reach(sample, a, (np.arange(len(events), dtype=np.int32), *coded))
     zeros = 8 * graph.leaves * graph.words * per
     costs = listing(sample, ("postings.count_runs", "postings.fill_runs"), len(events), runs, work)
     costs.append(Cost("zeroing of predicates", written=zeros, instructions=ELEMENT * zeros / 16))

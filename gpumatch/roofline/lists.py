@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from gpumatch.codes import pointers
 from gpumatch.index import FlatIndex
 from gpumatch.kernels import count, count_lists
 from gpumatch.kernels.count import SECTOR, WARP
+from gpumatch.kernels.postings import LINE
 from gpumatch.predicates import Array
 from gpumatch.roofline.cost import Cost
 from gpumatch.roofline.sample import (
@@ -30,6 +31,7 @@ from gpumatch.roofline.sample import (
 
 MOST_SLOTS = 100_000_000  # that are counted; longer lists are counted for fewer events
 _FILTER, _SECOND = 50, 44  # instructions of a thread, as in sample
+_GROUP, _CUT = 200, 24  # an event in a line, and each cut that it looks at: estimated from PTX
 _PAIR, _SECOND_PAIR, _HEAD = 31, 41, 13
 _TEST, _PREDICATE = 112, 50
 _HIT, _PROBE = 28, 29
@@ -64,11 +66,44 @@ def _cut(sample: Sample, reach: Callable[[Sample], tuple[Runs, RunWork]]) -> tup
     return sample, *reach(sample)
 
 
-def reach(sample: Sample, arrays: dict[str, Array], owner: Array) -> tuple[Runs, RunWork]:
-    """Runs of postings by block, each with the owner of the entry that reaches it."""
+class _Grouped(NamedTuple):
+    """Entries of events with one more for each of their groups, cells in lines, and what finding them costs."""
+
+    entries: tuple[Array, ...]
+    lines: int
+    cells: Array
+    costs: list[Cost]
+
+
+def _grouped(sample: Sample, arrays: dict[str, Array]) -> _Grouped:
+    lines = len(arrays["lines"]) // LINE
+    items, per = lines * sample.events, 1 / sample.events
+    cells = np.empty(items, np.uint8)
+    if items == 0:
+        return _Grouped(sample.entries, 0, cells, [])
+    made, steps = tuple(np.empty(items, np.int32) for _ in range(3)), np.zeros(items, np.int32)
+    compounds = (arrays["lines"], arrays["group_ptr"], arrays["cuts"])
+    marks = (marks_of(sample.rows), marks_of(compounds[1]), marks_of(compounds[2]))
+    sectors = count_lists.find_groups(sample.rows, sample.width, compounds, marks, steps, made, cells)
+    touched = (
+        sample.touched("rows", sectors[0], marks[0], own=True),
+        sample.touched("group_ptr", sectors[1], marks[1]),
+        sample.touched("cuts", sectors[2], marks[2]),
+    )
+    instructions = _GROUP * items + _CUT * warp_steps(steps)
+    entries = tuple(np.concatenate(pair) for pair in zip(sample.entries, made, strict=True))
+    moved = 12.0 * len(entries[2])
+    costs = [
+        Cost("postings.find_groups", 0.0, 13.0 * lines, touched=touched, instructions=instructions * per),
+        Cost("joining of entries", moved * per, moved * per, instructions=3 * ELEMENT * len(entries[2]) * per),
+    ]
+    return _Grouped(entries, lines, cells, costs)
+
+
+def reach(sample: Sample, arrays: dict[str, Array], entries: tuple[Array, ...]) -> tuple[Runs, RunWork]:
+    """Runs of postings by block that entries reach, which are owners, attributes and codes."""
     names = ("directory", "node_ptr")
-    marks, steps = tuple(marks_of(arrays[name]) for name in names), np.zeros(len(sample.coded.code), np.int32)
-    entries = (owner, sample.coded.attribute, sample.coded.code)
+    marks, steps = tuple(marks_of(arrays[name]) for name in names), np.zeros(len(entries[2]), np.int32)
     *runs, sectors = count.reach_blocks(entries, *(arrays[name] for name in names), marks, steps)
     found = Runs(*runs)
     touched = tuple(sample.touched(*it) for it in zip(names, sectors, marks, strict=True))
@@ -77,27 +112,33 @@ def reach(sample: Sample, arrays: dict[str, Array], owner: Array) -> tuple[Runs,
     return found, work
 
 
-def _blocks(sample: Sample, arrays: dict[str, Array], held: int) -> tuple[Runs, RunWork]:
+def _blocks(sample: Sample, arrays: dict[str, Array], entries: tuple[Array, ...], held: int) -> tuple[Runs, RunWork]:
     """Runs of postings by block; and of the rest, for every event."""
-    found, work = reach(sample, arrays, sample.entries[0])
+    found, work = reach(sample, arrays, entries)
     return found.with_rest(sample.events, held, len(arrays["rest"])), work
 
 
 def postings(sample: Sample, index: FlatIndex) -> Found:
     """Scan and PstBloom, and what PstHash has outside grids."""
     a = index.arrays
-    sample, runs, work = _cut(sample, lambda it: _blocks(it, a, len(a["heads"])))
+    sample, runs, work = _cut(sample, lambda it: _blocks(it, a, _grouped(it, a).entries, len(a["heads"])))
+    grouped = _grouped(sample, a)
     names = ("filters", "heads", "rest")
     lists, marks = tuple(a[name] for name in names), tuple(marks_of(a[name]) for name in names)
-    marks = (*marks, marks_of(sample.rows))
+    marks = (*marks, marks_of(sample.rows), marks_of(grouped.cells))
+    stamps = (sample.row_stamps(), np.full(len(marks[4]), -1, np.int64))
+    in_lines = (grouped.lines, grouped.cells)
     keys, second, tiles, warps, sectors = count_lists.test_postings(
-        tuple(runs), sample.rows, sample.width, a["cell_shift"], lists, marks, sample.row_stamps()
+        tuple(runs), sample.rows, sample.width, a["cell_shift"], in_lines, lists, marks, stamps
     )
     touched = [sample.touched(*it) for it in zip(names, sectors, marks, strict=False)]
     touched.append(sample.touched("rows", sectors[3], marks[3], own=True))
+    touched.append(sample.touched("cells", sectors[4], marks[4], own=True))
     slots = SlotWork(tiles, warps, tuple(touched), _FILTER * runs.slots + _SECOND * WARP * second)
-    costs = listing(sample, ("postings.count_runs", "postings.fill_runs"), len(sample.coded.code), runs, work)
-    costs += testing(sample, "postings.test_postings", runs, len(keys), slots)
+    kernel = "postings.test_grouped" if grouped.lines else "postings.test_postings"
+    items = len(grouped.entries[2])
+    costs = grouped.costs + listing(sample, ("postings.count_runs", "postings.fill_runs"), items, runs, work)
+    costs += testing(sample, kernel, runs, len(keys), slots)
     return found_in(sample, costs, (runs, keys))
 
 
@@ -162,7 +203,7 @@ def clause_touched(sample: Sample, sectors: Any, marks: tuple[Array, ...]) -> tu
 
 def ladder(sample: Sample, index: FlatIndex) -> Found:
     a, table = index.arrays, sample.table
-    sample, runs, work = _cut(sample, lambda it: _blocks(it, a, len(a["waiting"])))
+    sample, runs, work = _cut(sample, lambda it: _blocks(it, a, it.entries, len(a["waiting"])))
     lists = (a["waiting"], a["rest"])
     list_marks, marks = tuple(map(marks_of, (*lists, table.clause_program))), clause_marks(sample)
     keys, _, steps, tiles, warps, sectors = count_lists.test_waiting(

@@ -13,6 +13,7 @@ from gpumatch.coded import EventEncoder
 from gpumatch.errors import SchemaError, nearest
 from gpumatch.events import EventBatch
 from gpumatch.index import ATree, FlatIndex, Gem, IndexParams
+from gpumatch.kernels.postings import LINE
 from gpumatch.matcher import Matcher
 from gpumatch.planner import INDEX_NAMES
 from gpumatch.predicates import Array
@@ -112,7 +113,8 @@ def _in_order(segment: Segment) -> bool:
 def _at_once(segment: Segment) -> int:
     """How many events the device matches at once."""
     words = len(segment.parts[0].index.arrays["loose"]) if _in_order(segment) else 0
-    return events_at_once(len(segment.attributes), words, _nodes(segment))
+    lines = max(len(part.index.arrays.get("lines", ())) // LINE for part in segment.parts)
+    return events_at_once(len(segment.attributes) + lines, words, _nodes(segment))
 
 
 def _given(events: DenseEvents | SparseEvents) -> Any:

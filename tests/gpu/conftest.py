@@ -13,7 +13,7 @@ from tests.conformance.devices import on
 if why_not():
     collect_ignore = [path.name for path in Path(__file__).parent.glob("test_*.py") if path.stem != "test_here"]
 else:
-    for name in ("device_suite", "test_examples", "test_extremes", "test_oracle"):
+    for name in ("device_suite", "test_examples", "test_extremes", "test_groups", "test_oracle"):
         pytest.register_assert_rewrite(f"tests.conformance.{name}")
 
 

@@ -22,7 +22,7 @@ else:
     strict.on_one_processor()
     settings.register_profile("simulated", max_examples=max(settings.default.max_examples // 8, 1))
     settings.load_profile("simulated")
-    for name in ("device_suite", "test_examples", "test_extremes", "test_oracle"):
+    for name in ("device_suite", "test_examples", "test_extremes", "test_groups", "test_oracle"):
         pytest.register_assert_rewrite(f"tests.conformance.{name}")
 
 

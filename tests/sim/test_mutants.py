@@ -85,9 +85,9 @@ MUTANTS = (
     Mutant(postings, "list_runs", "at + n if at >= 0 else at", "at", "pstbloom"),
     Mutant(postings, "fill_runs", "ends[i - 1]", "ends[i]", "pstbloom"),
     Mutant(postings, "passes", "code >= 0", "code > 0", "lowest"),
-    Mutant(postings, "test_postings", "q >= filters.size", "q > filters.size", "scan"),
-    Mutant(postings, "test_postings", "(decided ^ UNDECIDED)", "decided", "scan"),
-    Mutant(postings, "test_postings", "slot < last", "slot <= last", "short"),
+    Mutant(postings, "test_slots", "q >= filters.size", "q > filters.size", "scan"),
+    Mutant(postings, "test_slots", "(decided ^ UNDECIDED)", "decided", "scan"),
+    Mutant(postings, "test_slots", "slot < last", "slot <= last", "short"),
     # grids
     Mutant(psthash, "list_cells", "held < 0", "held <= 0", "psthash"),
     Mutant(psthash, "list_cells", "break\n            code = int64(entry_code[j])", "break", "psthash"),
