@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,9 @@ from gpumatch.kernels.interrupts import shielded
 
 Kernel: TypeAlias = Callable[..., Any]
 
+_finished = 0
+_counting = threading.Lock()
+
 
 def scalar(function: Kernel) -> Kernel:
     """A small body that drivers call; compiled into them, never cached alone."""
@@ -33,12 +37,42 @@ def driver(function: Kernel) -> Kernel:
     """An entry point called from Python: releases the GIL and keeps its machine code on disk."""
     with _cache_folder():
         try:
-            compiled = numba.njit(nogil=True, cache=True)(function)
+            kernel = numba.njit(nogil=True, cache=True)(function)
         except RuntimeError:  # no place to cache in, such as a read-only file system
-            compiled = numba.njit(nogil=True)(function)
-    compiled._compile_for_args = partial(shielded, compiled._compile_for_args)  # what numba calls for new types
-    kernel: Kernel = compiled
-    return kernel
+            kernel = numba.njit(nogil=True)(function)
+    counted = partial(_counted, kernel, kernel._compile_for_args)
+    kernel._compile_for_args = partial(shielded, counted)  # what numba calls for new types
+    one: Kernel = kernel
+    return one
+
+
+def compiled(*drivers: Any) -> bool:
+    """Whether these drivers can run without being compiled: each has machine code, here or in the cache folder."""
+    return all(one.overloads or _on_disk(one) for one in drivers)
+
+
+def compilations() -> int:
+    """A number that grows whenever a compilation of a driver ends: unchanged by a call that neither did nor awaited one."""
+    return _finished
+
+
+def _on_disk(one: Any) -> bool:
+    file = getattr(one._cache, "_cache_file", None)  # a driver without a cache has none
+    if file is None:
+        return False
+    machine = one.targetctx.codegen().magic_tuple()
+    return any(key[1] == machine for key in file._load_index())
+
+
+def _counted(one: Any, compile_for_args: Kernel, *args: Any) -> Any:
+    """Called for argument types that are new in this process; only what is not in the cache folder is a miss."""
+    global _finished
+    before = one._cache_misses.total()
+    try:
+        return compile_for_args(*args)
+    finally:
+        with _counting:
+            _finished += one._cache_misses.total() - before
 
 
 def _source_hash() -> str:
