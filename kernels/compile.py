@@ -52,7 +52,7 @@ def compiled(*drivers: Any) -> bool:
 
 
 def compilations() -> int:
-    """A number that grows whenever a compilation of a driver ends: unchanged by a call that neither did nor awaited one."""
+    """A number that grows when a compilation ends: unchanged by a call that compiled nothing and waited for none."""
     return _finished
 
 
