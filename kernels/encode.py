@@ -131,10 +131,16 @@ def group_keys(attribute, keys, ptr, out):
 
 @driver
 def sort_runs(keys, ptr, limit):
-    """Sort the runs that are shorter than ``limit``; long ones are left to NumPy, whose sort is faster there."""
+    """Sort the runs that are shorter than ``limit``; others are left to NumPy, whose sort is faster there."""
     for a in range(ptr.size - 1):
         if ptr[a + 1] - ptr[a] < limit:
-            keys[ptr[a] : ptr[a + 1]].sort()
+            for i in range(ptr[a] + 1, ptr[a + 1]):
+                key = keys[i]
+                j = i
+                while j > ptr[a] and keys[j - 1] > key:
+                    keys[j] = keys[j - 1]
+                    j -= 1
+                keys[j] = key
 
 
 @driver
