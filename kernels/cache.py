@@ -30,7 +30,7 @@ from gpumatch.kernels.pipeline import libraries
 VARIABLE = "GPUMATCH_CACHE_DIR"
 LOG = logging.getLogger("gpumatch")
 
-_said: set[str] = set()
+_complaint = ""
 
 
 class KernelCache(NullCache):  # type: ignore[misc]
@@ -143,13 +143,28 @@ def _write(path: Path, content: bytes) -> str:
 
 
 def _say(folder: Path, wrong: str, aside: Path | None) -> None:
-    if "cache" in _said:
+    global _complaint
+    if _complaint:
         return
-    _said.add("cache")
     instead = f"they are kept in {aside} instead" if aside else "every process compiles them anew"
-    LOG.warning(
-        "gpumatch cannot keep compiled kernels in %s: %s; %s. %s names another folder", folder, wrong, instead, VARIABLE
-    )
+    _complaint = f"gpumatch cannot keep compiled kernels in {folder}: {wrong}"
+    LOG.warning("%s; %s. %s names another folder", _complaint, instead, VARIABLE)
+
+
+def complaint() -> str:
+    """What was said of the folder when something could not be kept there."""
+    return _complaint
+
+
+def unusable() -> str:
+    """Why compiled kernels could not be kept, found out by trying; nothing where they can."""
+    folder, wrong = named_folder()
+    probe = folder / f".{uuid.uuid4().hex}"
+    wrong = wrong or _write(probe, b"probe")
+    if wrong:
+        return f"gpumatch cannot keep compiled kernels in {folder}: {wrong}"
+    probe.unlink()
+    return ""
 
 
 def _reason(error: OSError) -> str:
