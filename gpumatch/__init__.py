@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpumatch.results import Matches
     from gpumatch.schema import Schema
     from gpumatch.threads import set_num_threads
+    from gpumatch.warming import warm_up
 
 __version__ = "0.1.0"  # pyproject.toml reads it from here
 
@@ -56,6 +57,7 @@ __all__ = [
     "load",
     "parse",
     "set_num_threads",
+    "warm_up",
 ]
 
 _HOMES = {
@@ -77,6 +79,7 @@ _HOMES = {
     "results": ("Matches",),
     "schema": ("Schema",),
     "threads": ("set_num_threads",),
+    "warming": ("warm_up",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

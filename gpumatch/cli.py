@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_info(commands.add_parser("info", help="show what an index holds"))
     _add_bench(commands.add_parser("bench", help="time a workload on a device, after a check of its results"))
     _add_doctor(commands.add_parser("doctor", help="show what this machine offers, and what to install"))
+    _add_warm_up(commands.add_parser("warm-up", help="compile for this machine now, not when something is matched"))
     _add_kernels(commands.add_parser("kernels", help="compile the CUDA kernels and show what they take of a GPU"))
     _add_roofline(commands.add_parser("roofline", help="tell how many events per second a GPU cannot exceed"))
     _add_route_sim(commands.add_parser("route-sim", help="send events through an overlay of brokers, simulated"))
@@ -176,6 +177,12 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_doctor)
+
+
+def _add_warm_up(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("indexes", nargs="*", metavar="INDEX", help="names of indexes (default: all)")
+    parser.add_argument("--threads", type=_positive, metavar="N", help="processes to use (default: all cores)")
+    parser.set_defaults(run=_warm_up)
 
 
 def _add_kernels(parser: argparse.ArgumentParser) -> None:
@@ -383,6 +390,19 @@ def _doctor(args: argparse.Namespace) -> None:
         return
     rows = [(("ok" if it.found else "–"), it.name, "\n".join(filter(None, (it.detail, it.hint)))) for it in findings]
     _print_table(("", f"gpumatch {gm.__version__}", "found, or what to do"), rows)
+
+
+def _warm_up(args: argparse.Namespace) -> None:
+    from gpumatch.warming import cache_folder, names_of, warm_up
+
+    if args.threads is not None:
+        gm.set_num_threads(args.threads)
+    names = names_of(args.indexes or None)
+    with _progress() as bar:
+        task = bar.add_task(f"compiling for {len(names)} indexes", total=len(names))
+        found = warm_up(names, lambda name, count: bar.advance(task))
+    _print_table(("index", "compiled"), [(name, f"{count:,}") for name, count in found.items()])
+    print(f"kept in {cache_folder()}")
 
 
 def _kernels(args: argparse.Namespace) -> None:

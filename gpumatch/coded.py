@@ -74,7 +74,8 @@ class CodedEvents:
     code: Array  # int32
 
     def arrays(self) -> tuple[Array, Array, Array]:
-        return self.ptr, self.attribute, self.code
+        """What the matching kernels take: read-only, wherever the arrays come from, so that each is compiled once."""
+        return read_only(self.ptr), read_only(self.attribute), read_only(self.code)
 
 
 def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]:
@@ -96,8 +97,7 @@ def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]
     code_lo[tested], code_hi[tested] = first_code[:count], last_code[:count]
     nulls = block.kind == NULL
     code_lo[nulls] = code_hi[nulls] = kernels.MISSING
-    return book, Table(
-        block.length,
+    arrays = (
         block.clause_row,
         block.clause_ptr,
         block.clause_program,
@@ -108,6 +108,7 @@ def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]
         block.program_ptr,
         block.program_item,
     )
+    return book, Table(block.length, *map(read_only, arrays))
 
 
 def _within_infinities(lo: Array, hi: Array, floats: Array) -> tuple[Array, Array]:
@@ -390,7 +391,9 @@ def likelihoods(attributes: Attributes, book: Codebook, table: Table, sample: Se
 
 def sort_predicates(table: Table, keys: Array) -> None:
     """Sort the predicates of each clause by keys, in place, and the keys with them; equal ones keep their order."""
-    order.sort_clauses(table.clause_ptr, keys, table.predicate)
+    predicate = table.predicate.view()
+    predicate.flags.writeable = True  # of a table that was made just now: nobody has seen it yet
+    order.sort_clauses(table.clause_ptr, keys, predicate)
 
 
 def reorder(table: Table, order: Array) -> Table:

@@ -23,7 +23,8 @@ from gpumatch.search import Patterns
 Array: TypeAlias = NDArray[Any]
 
 _AT_ONCE = 1 << 18  # keys that a thread encodes
-_LONG = 4096  # runs of keys from this length on are sorted by NumPy
+_SHORT = 32  # runs of keys from this length on are sorted by NumPy
+_LONG = 4096  # and from this one on by several threads; such attributes have few buckets
 _CUTS_PER_BUCKET = 4  # in large codebooks, where buckets would cost more memory than they save time
 
 
@@ -107,8 +108,11 @@ def distinct_keys(owners: Array, keys: Array, count: int) -> tuple[Array, Array]
     ptr = pointers(np.bincount(owners, minlength=count))
     grouped = np.empty(len(keys), np.int64)
     kernels.group_keys(owners, keys, ptr, grouped)
-    kernels.sort_runs(grouped, ptr, _LONG)
-    long_runs = np.flatnonzero(np.diff(ptr) >= _LONG).tolist()
+    kernels.sort_runs(grouped, ptr, _SHORT)
+    lengths = np.diff(ptr)
+    for a in np.flatnonzero((lengths >= _SHORT) & (lengths < _LONG)).tolist():
+        grouped[ptr[a] : ptr[a + 1]].sort()
+    long_runs = np.flatnonzero(lengths >= _LONG).tolist()
     threads.run(lambda a: grouped[ptr[a] : ptr[a + 1]].sort(), long_runs)
     distinct, distinct_ptr = np.empty(len(keys), np.int64), np.empty(len(ptr), np.int64)
     distinct = distinct[: kernels.unique_runs(grouped, ptr, distinct, distinct_ptr)].copy()

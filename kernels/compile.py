@@ -1,45 +1,44 @@
-"""How functions here are compiled for the CPU, and where machine code is kept between processes.
-
-numba's own cache key is the text of one function: it misses edits of what that function calls. The folder is therefore
-named after a hash of all kernel sources, so that no stale code can ever be loaded.
-"""
+"""How functions here are compiled for the CPU; counted, and announced where it takes long."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numba
-import numba.core.config
 
+from gpumatch.kernels.cache import LOG, KernelCache
 from gpumatch.kernels.interrupts import shielded
+from gpumatch.kernels.pipeline import Whole
 
 Kernel: TypeAlias = Callable[..., Any]
 
+LONG = 1.0  # seconds of compiling before it is announced
+
 _finished = 0
+_spent = 0.0
+_announced = False
 _counting = threading.Lock()
 
 
 def scalar(function: Kernel) -> Kernel:
-    """A small body that drivers call; compiled into them, never cached alone."""
-    compiled: Kernel = numba.njit(nogil=True, forceinline=True)(function)
-    return compiled
+    """A small body that drivers call; compiled into them, never cached or called alone."""
+    kernel = numba.njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    called = kernel.get_call_template
+    # A constant is an argument like others: a copy for each, compiled on the way to the type, is no faster in the end.
+    kernel.get_call_template = lambda args, kws: called(tuple(map(numba.types.unliteral, args)), kws)
+    one: Kernel = kernel
+    return one
 
 
 def driver(function: Kernel) -> Kernel:
     """An entry point called from Python: releases the GIL and keeps its machine code on disk."""
-    with _cache_folder():
-        try:
-            kernel = numba.njit(nogil=True, cache=True)(function)
-        except RuntimeError:  # no place to cache in, such as a read-only file system
-            kernel = numba.njit(nogil=True)(function)
+    kernel = numba.njit(nogil=True, no_cfunc_wrapper=True, pipeline_class=Whole)(function)
+    if function.__module__.startswith(f"{__package__}."):  # the hash that names the folder covers these
+        kernel._cache = KernelCache(function)
     counted = partial(_counted, kernel, kernel._compile_for_args)
     kernel._compile_for_args = partial(shielded, counted)  # what numba calls for new types
     one: Kernel = kernel
@@ -48,7 +47,7 @@ def driver(function: Kernel) -> Kernel:
 
 def compiled(*drivers: Any) -> bool:
     """Whether these drivers can run without being compiled: each has machine code, here or in the cache folder."""
-    return all(one.overloads or _on_disk(one) for one in drivers)
+    return all(one.overloads or one._cache.holds(one.targetctx) for one in drivers)
 
 
 def compilations() -> int:
@@ -56,56 +55,30 @@ def compilations() -> int:
     return _finished
 
 
-def _on_disk(one: Any) -> bool:
-    file = getattr(one._cache, "_cache_file", None)  # a driver without a cache has none
-    if file is None:
-        return False
-    machine = one.targetctx.codegen().magic_tuple()
-    return any(key[1] == machine for key in file._load_index())
-
-
 def _counted(one: Any, compile_for_args: Kernel, *args: Any) -> Any:
     """Called for argument types that are new in this process; only what is not in the cache folder is a miss."""
-    global _finished
-    before = one._cache_misses.total()
+    global _finished, _spent
+    before, start = one._cache_misses.total(), time.monotonic()
+    announce = threading.Timer(max(LONG - _spent, 0.05), _announce, (one, before))
+    announce.daemon = True
+    announce.start()
     try:
         return compile_for_args(*args)
     finally:
+        announce.cancel()
+        missed = one._cache_misses.total() - before
         with _counting:
-            _finished += one._cache_misses.total() - before
+            _finished += missed
+            _spent += time.monotonic() - start if missed else 0.0
 
 
-def _source_hash() -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
-    try:
-        for path in sorted(Path(__file__).parent.glob("*.py")):
-            digest.update(path.read_bytes())
-    except OSError:  # inside an archive: the file name of the archive carries the version
-        digest.update(__file__.encode())
-    return digest.hexdigest()[:16]
-
-
-def _folder() -> str:
-    base = os.environ.get("GPUMATCH_CACHE_DIR") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "gpumatch"
+def _announce(one: Any, before: int) -> None:
+    """Said once, and not of a driver that merely loads."""
+    global _announced
+    if _announced or one._cache_misses.total() == before:
+        return
+    _announced = True
+    LOG.warning(
+        "gpumatch compiles its kernels for this machine, once: ten seconds, and more for further indexes. "
+        "`gpumatch warm-up` does it ahead of time"
     )
-    folder = os.path.join(base, _source_hash())
-    try:
-        os.makedirs(folder, exist_ok=True)
-        return folder
-    except OSError:
-        return os.path.join(tempfile.gettempdir(), f"gpumatch-{os.getuid()}", _source_hash())
-
-
-_FOLDER = _folder()
-
-
-@contextmanager
-def _cache_folder() -> Iterator[None]:
-    """numba reads its cache folder when a function is decorated: lend it ours just then."""
-    before = numba.core.config.CACHE_DIR
-    numba.core.config.CACHE_DIR = _FOLDER
-    try:
-        yield
-    finally:
-        numba.core.config.CACHE_DIR = before

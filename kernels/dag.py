@@ -42,7 +42,6 @@ FALSE_NODE, TRUE_NODE = 0, 1
 T, F = 1, 2  # which of true and false is asked of a part of an expression
 PAIRS = 128  # children behind one with which it is looked up as a pair: what very long lists are spared
 STEPS = 512  # nodes that are looked at for parts of one
-FEW = 32  # numbers up to which an insertion sort is faster
 NODES = 1 << 10  # for which there is room at first
 MOST = 64  # parts that are weighed against each other when one node is put together from others
 U1 = np.uint32(0x9E3779B1)
@@ -106,17 +105,19 @@ def larger_table(hashes, nodes, size):
 
 @scalar
 def sort_numbers(child, first, last):
-    """Sort ``child[first:last]``."""
-    if last - first > FEW:
-        child[first:last].sort()
-        return
-    for i in range(first + 1, last):
-        x = child[i]
-        j = i
-        while j > first and child[j - 1] > x:
-            child[j] = child[j - 1]
-            j -= 1
-        child[j] = x
+    """Sort ``child[first:last]``, which is mostly short: Shell's sort with Knuth's gaps, small and quick to compile."""
+    gap = 1
+    while 3 * gap + 1 < last - first:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(first + gap, last):
+            x = child[i]
+            j = i
+            while j - gap >= first and child[j - gap] > x:
+                child[j] = child[j - gap]
+                j -= gap
+            child[j] = x
+        gap //= 3
 
 
 @scalar

@@ -95,14 +95,14 @@ def rank_block(attribute, first, last, keys, guide, cuts, buckets, places, out):
     In three steps, each of which asks for the memory that the next one reads.
     """
     for i in range(last - first):
-        places[i] = bucket_place(keys[i], attribute[first + i], guide)
+        places[i] = bucket_place(keys[i], np.int64(attribute[first + i]), guide)
         prefetch(buckets, places[i])
     for i in range(last - first):
         g = U8 * np.uint64(attribute[first + i])
         if guide[g + U1] > 0 and not guide[g + U6] & DIRECT:
             prefetch(cuts, guide[g] + buckets[places[i]])
     for i in range(last - first):
-        out[first + i] = rank_from(places[i], keys[i], attribute[first + i], guide, cuts, buckets)
+        out[first + i] = rank_from(places[i], keys[i], np.int64(attribute[first + i]), guide, cuts, buckets)
 
 
 @driver
@@ -131,10 +131,16 @@ def group_keys(attribute, keys, ptr, out):
 
 @driver
 def sort_runs(keys, ptr, limit):
-    """Sort the runs that are shorter than ``limit``; long ones are left to NumPy, whose sort is faster there."""
+    """Sort the runs that are shorter than ``limit``; others are left to NumPy, whose sort is faster there."""
     for a in range(ptr.size - 1):
         if ptr[a + 1] - ptr[a] < limit:
-            keys[ptr[a] : ptr[a + 1]].sort()
+            for i in range(ptr[a] + 1, ptr[a + 1]):
+                key = keys[i]
+                j = i
+                while j > ptr[a] and keys[j - 1] > key:
+                    keys[j] = keys[j - 1]
+                    j -= 1
+                keys[j] = key
 
 
 @driver

@@ -15,7 +15,8 @@ START = 1024  # places of a buffer before it grows
 def grow(buffer):
     """The buffer's contents in one of twice the size."""
     larger = np.empty(2 * buffer.size, buffer.dtype)
-    larger[: buffer.size] = buffer
+    for i in range(buffer.size):  # a slice assigned would compile the texts of its errors, for seconds
+        larger[i] = buffer[i]
     return larger
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/binding.py": {"_KNOWN": 1},
-    "gpumatch/codes.py": {"_AT_ONCE": 1, "_LONG": 4},  # buckets hold four cuts
+    "gpumatch/codes.py": {"_AT_ONCE": 1, "_LONG": 4, "_SHORT": 2},  # buckets hold four cuts
     "gpumatch/expr/constants.py": {"_EXACT": 0},
     "gpumatch/expr/normal.py": {"_FOLDED": 1, "_LITERALS": 0, "_PER_ITEM": 1},
     "gpumatch/expr/shapes.py": {"_CACHED_SHAPES": 1, "_STRETCH": 2, "_TRIAL": 1},
@@ -56,7 +56,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/unlike.py": {"_FEW": 0, "_MANY": 1},
     "kernels/atree.py": {"ROOM": 2},
     "kernels/atree_build.py": {"NEST": 1, "SIZE": 1},
-    "kernels/dag.py": {"FEW": 0, "MOST": 1, "NODES": 1, "PAIRS": 1, "STEPS": 1},
+    "kernels/dag.py": {"MOST": 1, "NODES": 1, "PAIRS": 1, "STEPS": 1},
     "kernels/encode.py": {"BLOCK": 1},
     "kernels/gem.py": {"AT_ONCE": 1, "WORDS": 1},
     "kernels/leak.py": {"BLOCK": 1},

@@ -21,7 +21,8 @@ FOLDERS = {"gpumatch": ROOT / "gpumatch", "gpumatch.kernels": ROOT / "kernels", 
 # From top to bottom: a part imports from its own layer (without cycles) and from those below it.
 LAYERS = (
     {"__main__", "cli", "spark", "demo", "doctor", "stocks", "tables", "fromtext", "jsonlines", "workloads"}
-    | {"pictures", "compiled", "occupancy", "roofline", "benchmark", "route_sim", "routing_pictures", "console"},
+    | {"pictures", "compiled", "occupancy", "roofline", "benchmark", "route_sim", "routing_pictures"}
+    | {"console", "warming"},
     {"routing"},
     {"matcher", "explain"},
     {"placement"},
@@ -41,7 +42,10 @@ LAYERS = (
 )
 # Parts outside the chain: what they may import, and who may import them.
 ASIDE = {
-    "kernels": (set(), {"index", "device", "coded", "codes", "compiled", "roofline", "routing", "planner", "trials"}),
+    "kernels": (
+        set(),
+        {"index", "device", "coded", "codes", "compiled", "roofline", "routing", "planner", "trials", "warming"},
+    ),
     "threads": ({"errors", "kernels"}, set().union(*LAYERS)),
 }
 KERNEL_LIBRARIES = {"llvmlite", "numba", "numpy"}  # llvmlite is how numba is extended

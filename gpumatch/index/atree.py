@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from gpumatch.coded import CodedEvents, Table, likelihoods
-from gpumatch.codes import pointers, spans
+from gpumatch.codes import pointers, read_only, spans
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, ascent, bits_of, by_likelihood, count
 from gpumatch.index.ladder import by_block
 from gpumatch.kernels import atree as kernels
@@ -127,7 +127,7 @@ def _leaves(graph: _Graph) -> tuple[_Leaves, Array]:
     predicate[:, 1] = RANGE
     predicate[:, 2], predicate[:, 3] = child[at], child[at + 1]
     node = np.concatenate([posted, used[ops[used] != dag.POSTED]])
-    return _Leaves(node, np.repeat(np.arange(len(posted), dtype=np.int32), counts), predicate), negated
+    return _Leaves(node, np.repeat(np.arange(len(posted), dtype=np.int32), counts), read_only(predicate)), negated
 
 
 def _chances(given: Input, graph: _Graph, leaves: _Leaves) -> tuple[Array, Array]:
@@ -135,7 +135,7 @@ def _chances(given: Input, graph: _Graph, leaves: _Leaves) -> tuple[Array, Array
 
     A missing value is taken for likely where no events were observed.
     """
-    nothing, no_rows = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    nothing, no_rows = np.zeros(1, np.int64), read_only(np.zeros(0, np.int32))
     pieces = Table(0, no_rows, nothing, no_rows, leaves.predicate.ravel(), no_rows, no_rows, no_rows, nothing, no_rows)
     each = likelihoods(given.attributes, given.book, pieces, given.sample)
     chance = np.zeros(len(graph.ops))
@@ -185,7 +185,7 @@ def _postings(given: Input, leaves: _Leaves) -> dict[str, Array]:
     depth = bits_of(given.book.counts())
     load = np.bincount(leaves.predicate[:, 0], minlength=len(depth))
     levels = np.minimum(bits_of(load // _PER_LEAF), depth)
-    none = np.zeros(0, np.int32)
+    none = read_only(np.zeros(0, np.int32))
     access = 4 * np.arange(len(leaves.predicate))
     packed, node_ptr, waiting = by_block(access, (leaves.predicate.ravel(), none, none), depth, levels)
     return {"directory": packed, "node_ptr": node_ptr, "waiting": waiting}
