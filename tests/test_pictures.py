@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch import pictures, workloads
+from gpumatch import pictures, stocks, workloads
 from gpumatch.index import KINDS, FlatIndex, IndexParams
 from gpumatch.pictures import Bars, Chart, Heat
 from gpumatch.segments import Segment
@@ -97,6 +97,21 @@ def test_tree_meets_what_is_at_a_code(index: IndexParams) -> None:
     assert [count for count in codes if count] == [counts[value] for value in range(8)]
     assert heat(tree).sum(axis=0).tolist() == codes
     assert not heat(tree)[:-1].any()  # an equality hangs on a leaf
+
+
+def test_tree_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty clauses with one symbol, told apart by their prices; few with others."""
+    monkeypatch.setattr("gpumatch.index.compound._SHARED", 2)
+    prices = [f"sym = 'A' AND px = {price}" for price in range(60)]
+    others = [f"sym = '{sym}' AND qty > {qty}" for sym in "BCD" for qty in range(4)]
+    matcher = gm.Matcher({"sym": "string", "px": "int64", "qty": "int64"}, index=gm.PstBloom(), device="cpu")
+    matcher.observe([{}])  # so that all hang on their first predicates
+    matcher.add({f"s{at}": text for at, text in enumerate((*prices, *others))})
+    tree, met = charts(matcher)
+    assert isinstance(met, Bars)
+    assert tree.x == "code of px behind one sym, the fullest of 3 attributes and 4 groups"
+    assert tree.title == "the tree (69 of 72 postings are in groups)"  # a range of four codes of five is wide
+    assert met.series[""].tolist() == [3, *14 * [4], 1]  # four codes to a leaf; below all prices is one more
 
 
 def test_long_lines_are_averaged() -> None:
@@ -340,6 +355,8 @@ def facts_of(matcher: gm.Matcher) -> dict[str, float]:
     facts = {"attributes": len(segment.attributes), **{k: v for k, v in part.items() if isinstance(v, int)}}
     if "node_ptr" in arrays:
         facts["nodes"] = len(arrays["node_ptr"]) - 1
+    if "cuts" in arrays:
+        facts |= {"groups": len(arrays["group_ptr"]) - 1, "cuts": len(arrays["cuts"])}
     if isinstance(params, gm.Gem):
         facts |= {"cells": params.cells, "caches": params.caches or 0, "tiles": math.ceil(part["clauses"] / 4096)}
         facts |= {"codes": int(counts[arrays["dims"]].sum()), "bitsets": 1 + (len(arrays["cover"]) > 0)}
@@ -375,6 +392,19 @@ def test_memory_formulas(index: IndexParams, number: int, workload: Workload) ->
     facts = facts_of(loaded(index, workload))
     held = eval(formula, {"ceil": math.ceil}, facts)
     assert held == pytest.approx(facts["bytes"], rel=0.02), f"{formula} with {facts}"
+
+
+@pytest.mark.parametrize("index", [gm.PstBloom(), gm.PstHash(access=1)], ids=str)
+def test_memory_formulas_with_groups(index: IndexParams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumatch.index.compound._SHARED", 4)
+    rng = np.random.default_rng(5)
+    matcher = gm.Matcher(stocks.SCHEMA, index=index, device="cpu")
+    matcher.add_table(stocks.draw_alerts(10_000, stocks.draw_bars(2000, rng), rng).select(["id", "expr"]))
+    facts = facts_of(matcher)
+    assert facts["cuts"] > facts["groups"] > 1000
+    assert facts["nodes"] <= facts["clauses"] + facts["attributes"] + facts["groups"]
+    [formula] = re.findall(r"^bytes = (.+)$", page(index.kind), re.MULTILINE)
+    assert eval(formula, {}, facts) == pytest.approx(facts["bytes"], rel=0.02), f"{formula} with {facts}"
 
 
 def test_trees_have_no_more_nodes_than_the_pages_say() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch import cli
+from gpumatch import cli, stocks
 from gpumatch.coded import CodedEvents
 from gpumatch.events import EventBatch
 from gpumatch.kernels import count, count_atree, count_gem, count_lists
@@ -97,6 +97,30 @@ def test_lists_sets_and_programs_are_counted_too(index: str) -> None:
     assert [[matcher.ids[row] for row in rows] for rows in found.rows] == [expected.ids(i) for i in range(len(events))]
 
 
+@pytest.mark.parametrize("index", [gm.PstBloom(), gm.PstHash(access=1)], ids=str)
+def test_groups_are_counted_too(index: gm.IndexParams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are those of the matcher; what finds groups is among the kernels, and cells are among what they read."""
+    monkeypatch.setattr("gpumatch.index.compound._SHARED", 4)
+    rng = np.random.default_rng(5)
+    bars = stocks.draw_bars(2000, rng)
+    alerts = stocks.draw_alerts(5000, bars, rng)
+    matcher = gm.Matcher(stocks.SCHEMA, index=index, device="cpu")
+    matcher.add_table(alerts.select(["id", "expr"]))
+    [segment] = matcher._seal().segments
+    lines = len(segment.parts[0].index.arrays["lines"]) // 3
+    assert lines > 2
+    batch = EventBatch.of(stocks.to_events(bars, 2000).drop_columns(["event"]).slice(700, 60), matcher.schema)
+    found, expected = count_segment("stocks", "pstbloom", segment, batch), matcher.match(batch)
+    for event, rows in enumerate(found.rows):
+        assert rows.tolist() == expected.rows[expected.offsets[event] : expected.offsets[event + 1]].tolist()
+    costs = {cost.kernel: cost for cost in found.costs}
+    assert costs["postings.find_groups"].written == 13 * lines
+    assert {"postings.test_grouped", "joining of entries"} <= costs.keys()
+    read = {it.array: it.sectors for it in costs["postings.test_grouped"].touched}
+    assert read["cells"] > 0
+    assert costs["postings.count_runs"].written == 8 * (len(stocks.SCHEMA) + lines)  # entries and items of an event
+
+
 # Hand-made cases, one for each kernel that goes through lists or bitsets
 
 
@@ -163,9 +187,9 @@ def test_groups_are_found_by_owner_and_partner() -> None:
     assert items[1].tolist() == [3, -1, -1, -1, 3]  # behind two attributes
     assert items[2].tolist() == [1, 0, 0, 0, 2]
     assert cells.tolist() == [1, 255, 255, 255, 2]
-    assert steps.tolist() == [2, 0, 0, 0, 1]
+    assert steps.tolist() == [2, 0, 0, 0, 2]
     # ten codes lie in two sectors, of owners and again of partners; three events look for a group, two at its cuts
-    assert sectors.tolist() == [4, 3, 3]
+    assert sectors.tolist() == [4, 3, 4]
 
 
 def test_pairs_read_the_second_filter_and_the_clause_only_if_they_must() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 import gpumatch as gm
-from gpumatch import col
+from gpumatch import col, stocks
 from gpumatch.index import KINDS
 
 each_kind = pytest.mark.parametrize("index", KINDS)
@@ -30,6 +31,34 @@ def test_more_distinct_predicates_than_a_table_numbers(index: str) -> None:
     assert [found.rows[a:b].tolist() for a, b in zip(found.offsets[:-1], found.offsets[1:], strict=True)] == [
         rows.tolist() for rows in right
     ]
+
+
+def satisfied(alerts: pa.Table, event: dict[str, Any]) -> NDArray[np.int64]:
+    """Rows of the stock alerts, as symbols and bounds, that an event satisfies."""
+    symbol = alerts["symbol"].to_numpy()
+    holds = (symbol == event["symbol"]) | (symbol == None)  # noqa: E711
+    for name in stocks.RANGED:
+        low, high = (alerts[f"{name}_{side}"].to_numpy() for side in ("lo", "hi"))
+        value = np.datetime64(event[name]) if name == "date" else event[name]
+        with np.errstate(invalid="ignore"):
+            holds &= (np.isnan(low) | (value >= low)) & (np.isnan(high) | (value <= high))
+    return np.flatnonzero(holds)
+
+
+def test_stock_alerts_in_groups() -> None:
+    """Hundreds of alerts share each symbol, and are told apart by their prices."""
+    rng = np.random.default_rng(1)
+    bars = stocks.draw_bars(20_000, rng)
+    alerts = stocks.draw_alerts(200_000, bars, rng)
+    events = stocks.to_events(bars, 20_000)
+    events = events.take(rng.choice(20_000, 300, replace=False))
+    matcher = gm.Matcher(stocks.SCHEMA, index="pstbloom", device="cpu")
+    matcher.add_table(alerts.select(["id", "expr"]))
+    found = matcher.match(events.drop_columns(["event"]))
+    assert matcher.stats()["segments"][0]["parts"][0]["groups"] >= 6 * 500
+    assert found.n_pairs > 1000
+    for at, event in enumerate(events.to_pylist()):
+        assert found.rows[found.offsets[at] : found.offsets[at + 1]].tolist() == satisfied(alerts, event).tolist()
 
 
 REPEATED = {  # one shape each, in 20 rows: conditions on b, and an event's value of b for which they hold or do not

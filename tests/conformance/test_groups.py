@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,10 @@ TICKS = {"sym": "string", "px": "float64", "qty": "int64", "name": "string", "ta
 
 
 @pytest.fixture(autouse=True)
-def few_share(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def few_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two clauses get a group, however many codes there are."""
     monkeypatch.setattr(compound, "_SHARED", 2)
     monkeypatch.setattr(compound, "_CODES", 1000)
-    yield
 
 
 def groups(matcher: gm.Matcher) -> list[int]:

@@ -88,6 +88,15 @@ MUTANTS = (
     Mutant(postings, "test_slots", "q >= filters.size", "q > filters.size", "scan"),
     Mutant(postings, "test_slots", "(decided ^ UNDECIDED)", "decided", "scan"),
     Mutant(postings, "test_slots", "slot < last", "slot <= last", "short"),
+    # groups
+    Mutant(postings, "list_runs", "if attribute < 0:", "if False:", "groups"),
+    Mutant(postings, "find_groups", "width + group", "width + group + 1", "groups"),
+    Mutant(postings, "find_groups", "i - e * count", "0", "groups"),
+    Mutant(postings, "find_groups", "if group >= 0", "if group > 0", "first group"),
+    Mutant(postings, "find_groups", "e * width", "width", "groups"),
+    Mutant(postings, "find_groups", "item_event[i] = int32(e)", "item_event[i] = int32(0)", "groups"),
+    Mutant(postings, "passes_in_line", "e * lines + line", "line", "groups"),
+    Mutant(postings, "passes_in_line", "line >= 0", "line > 0", "groups"),
     # grids
     Mutant(psthash, "list_cells", "held < 0", "held <= 0", "psthash"),
     Mutant(psthash, "list_cells", "break\n            code = int64(entry_code[j])", "break", "psthash"),
@@ -250,6 +259,21 @@ def lowest_codes() -> None:
     compare(right, [{"x": at, "y": -9, "z": -9} for at in range(5)] + [{"x": 1, "y": 2, "z": 1}, {"x": 1, "z": 0}])
 
 
+def groups(owner: str = "o") -> None:
+    """Two lines from one owner, of which events have some; ranges hang in one and are filters of the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpumatch.index.compound._SHARED", 1)
+        patch.setattr("gpumatch.index.compound._CODES", 1000)
+        right = gm.Matcher({"f": "bool", **dict.fromkeys("opq", "int64")}, index="pstbloom", device="cpu")
+        right.observe([{}])
+        first = "NOT f" if owner == "f" else f"{owner} = 1"
+        right.add({at: f"{first} AND p BETWEEN {at} AND {at + 3} AND q < {at % 7}" for at in range(30)})
+        right.add({100 + at: f"o = 3 AND q BETWEEN {at} AND {at + 1} AND p > {5 * at}" for at in range(8)})
+        assert len(right._seal().segments[0].parts[0].index.arrays["lines"]) >= 6
+    batch: list[dict[str, Any]] = [{"o": 1 + at % 3, "f": at % 2 > 0, "p": 4 * at, "q": at % 5} for at in range(8)]
+    compare(right, [{"p": 3}, *batch, {"o": 1}, {"o": 1, "q": 2}, {"f": False, "p": 9, "q": 1}, {}])
+
+
 def short_runs() -> None:
     """Of one to three postings; one event's end just before a block does, those of the last within a block."""
     names = [f"a{at}" for at in range(14)]
@@ -398,6 +422,8 @@ CASES = {
     "floats": sparse_floats,
     "lists": lists_alone,
     "lowest": lowest_codes,
+    "groups": groups,
+    "first group": lambda: groups("f"),
     "psthash": pairs,
     "claims": claims,
     "short": short_runs,
