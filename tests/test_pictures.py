@@ -413,3 +413,10 @@ def test_trees_have_no_more_nodes_than_the_pages_say() -> None:
         bloom, ladder = (facts_of(loaded(index, workload)) for index in (gm.PstBloom(), gm.Ladder()))
         assert bloom["nodes"] <= clauses + attributes
         assert ladder["nodes"] <= 4 * clauses + attributes
+
+
+def test_columns_of_patterns_have_names() -> None:
+    matcher = gm.Matcher({"s": "string", "tags": "list<string>", "x": "float64"}, device="cpu")
+    matcher.add({at: f"s LIKE '%{at}' AND tags NOT ILIKE '_{at}%' AND x > {at}" for at in range(9)})
+    [segment] = matcher._seal().segments
+    assert pictures._names(segment) == ["s", "tags", "x", "tags there", "s like", "tags like"]

@@ -175,3 +175,24 @@ def test_patterns_of_10_000_characters() -> None:
     assert matcher.match_one({"s": "abc" * 2499}) == []
     assert matcher.match_one({"s": "y" + "x" * 10_000}) == ["literal"]
     assert parse(str(parse(f"s LIKE '{pattern}'"))) == parse(f"s LIKE '{pattern}'")
+
+
+@pytest.mark.parametrize("index", ["auto", "tama"])
+def test_many_subscriptions_with_many_patterns(index: str) -> None:
+    rng = np.random.default_rng(0)
+    words = ["".join(row) for row in rng.choice(list("abcdeé"), (5000, 5))]
+    patterns = [
+        f"%{word[:3]}%" if at % 5 == 0 else f"%{word}%" if at % 2 else f"%{word[:4]}_%" for at, word in enumerate(words)
+    ]
+    chosen = rng.integers(0, len(patterns), 100_000).tolist()
+    matcher = gm.Matcher({"s": "string", "x": "int64"}, index=index, device="cpu")
+    matcher.add({at: f"s LIKE '{patterns[number]}' AND x > {at % 7}" for at, number in enumerate(chosen)})
+    texts = ["", "abc", *("".join(row) for row in rng.choice(list("abcdeé"), (20, 40)))]
+    right = []
+    for at, text in enumerate(texts):
+        held = {pattern for pattern in set(patterns) if matches(text, read(pattern))}
+        right.append([row for row, number in enumerate(chosen) if at % 8 > row % 7 and patterns[number] in held])
+    events = [{"s": text, "x": at % 8} for at, text in enumerate(texts)]
+    assert sum(map(len, right)) > 1000
+    assert list(matcher.match(events)) == right
+    assert [matcher.match_one(event) for event in events[-3:]] == right[-3:]

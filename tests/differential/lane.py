@@ -250,8 +250,8 @@ class Report:
     def __str__(self) -> str:
         tables = []
         for by, tallies in self.sums().items():
-            lines = [f"{by:<16}" + "".join(f"{name:>16}" for name in _COUNTED)]
+            lines = [f"{by:<22}" + "".join(f"{name:>16}" for name in _COUNTED)]
             for name, tally in sorted(tallies.items()):
-                lines.append(f"{name:<16}" + "".join(f"{tally[column]:>16,}" for column in _COUNTED))
+                lines.append(f"{name:<22}" + "".join(f"{tally[column]:>16,}" for column in _COUNTED))
             tables.append("\n".join(lines))
         return "\n\n".join(tables)
