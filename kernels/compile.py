@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -62,9 +63,13 @@ def _counted(one: Any, compile_for_args: Kernel, *args: Any) -> Any:
     announce = threading.Timer(max(LONG - _spent, 0.05), _announce, (one, before))
     announce.daemon = True
     announce.start()
+    collecting = gc.isenabled()
+    gc.disable()  # numba makes objects by the million and drops few in cycles: looking for them takes an eighth
     try:
         return compile_for_args(*args)
     finally:
+        if collecting:
+            gc.enable()
         announce.cancel()
         missed = one._cache_misses.total() - before
         with _counting:
