@@ -136,7 +136,7 @@ def _predicates_of(table: Table, clause: int) -> list[int]:
     if program < 0:
         return own
     items = table.program_item[table.program_ptr[program] : table.program_ptr[program + 1]]
-    return own + items[items >= 0].tolist()
+    return [*own, *items[items >= 0].tolist()]
 
 
 def _one_of(table: Table, number: int) -> tuple[int, int]:
