@@ -70,12 +70,14 @@ def prefix_ranges(
 ) -> tuple[Array, Array] | None:
     """Cuts around what LIKE patterns match; ``range_of`` tells the keys of those around a prefix."""
     try:
-        known = {text: range_of(predicate_set("like", [constant(text, "like")], type)) for text in set(column)}
+        prefixes = {text: constant(text, "like") for text in set(column)}
     except ParseError:
         return None
-    return _mapped(column, {text: lo for text, (lo, _) in known.items()}), _mapped(
-        column, {text: hi for text, (_, hi) in known.items()}
-    )
+    if any(not isinstance(prefix, str) for prefix in prefixes.values()):
+        return None
+    known = {text: range_of(predicate_set("like", [prefix], type)) for text, prefix in prefixes.items()}
+    lo, hi = ({text: pair[side] for text, pair in known.items()} for side in (0, 1))
+    return _mapped(column, lo), _mapped(column, hi)
 
 
 def _mapped(column: Sequence[str], numbers: Mapping[str, int]) -> Array:

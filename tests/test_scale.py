@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 import gpumatch as gm
 from gpumatch import col, stocks
+from gpumatch.expr import evaluate
+from gpumatch.expr.tokens import divide
 from gpumatch.index import KINDS
 
 each_kind = pytest.mark.parametrize("index", KINDS)
@@ -172,3 +175,56 @@ def test_floats_print_as_what_they_are(value: float) -> None:
 @pytest.mark.parametrize("text", ["0e99999999999999999999", "-0.000000000000000000000", "0E-5"])
 def test_zero_in_many_digits(text: str) -> None:
     assert gm.parse(f"n = {text}") == (col("n") == 0.0)
+
+
+def unlike(count: int) -> list[str]:
+    """Texts of which hardly two have the same shape."""
+    rng = random.Random(1)
+    tests = {
+        "a": lambda: f"{rng.choice(['<', '>', '<>', '<=', '='])} {rng.randrange(100)}",
+        "b": lambda: f"{rng.choice(['', 'NOT '])}BETWEEN {rng.randrange(50)} AND {rng.randrange(40, 100)}",
+        "s": lambda: rng.choice(
+            [f"LIKE 'w{rng.randrange(9)}%'", f">= 'w{rng.randrange(99)}'", "IN ('w1', 'w22', 'w3')"]
+        ),
+        "f": lambda: rng.choice(
+            [f"> {rng.random():.3f}", f"NOT IN (0.5, {rng.random():.2f})", "IS NULL", "IS NOT NULL"]
+        ),
+        "d": lambda: f"{rng.choice(['<', '>='])} {rng.choice(['', 'DATE '])}'2024-0{rng.randrange(1, 10)}-15'",
+    }
+    texts = []
+    for _ in range(count):
+        text = "k" if rng.random() < 0.1 else ""
+        for _ in range(rng.randrange(2, 7)):
+            name = rng.choice("aabbssfd")
+            test = f"{rng.choice(['', '', '', 'NOT '])}{name} {tests[name]()}"
+            joined = rng.choice(["{} AND {}", "{} OR {}", "({}) AND {}", "NOT ({}) OR {}"])
+            text = joined.format(text, test) if text else test
+        texts.append(text)
+    return texts
+
+
+@pytest.mark.parametrize(("index", "count"), [("auto", 100_000), ("gem", 10_000), ("atree", 10_000)])
+def test_many_texts_of_unlike_shapes(index: str, count: int) -> None:
+    texts = unlike(count)
+    assert len({divide(text)[0] for text in texts}) > 0.6 * count
+    matcher = gm.Matcher({**SCHEMA, "k": "bool"}, index=index, device="cpu")
+    matcher.add(dict(enumerate(texts)))
+    rng = np.random.default_rng(2)
+    events: list[dict[str, Any]] = [
+        {
+            "a": int(rng.integers(100)),
+            "b": None if at == 3 else int(rng.integers(100)),
+            "s": f"w{rng.integers(100)}",
+            "f": None if at % 2 else float(rng.integers(4)) / 4,
+            "d": np.datetime64("2024-01-01") + int(rng.integers(366)),
+            "k": [True, False, None][at % 3],
+        }
+        for at in range(12)
+    ]
+    found = matcher.match(events)
+    sample = rng.choice(len(texts), 1500, replace=False)
+    for at, event in enumerate(events):
+        held = np.isin(sample, found.rows[found.offsets[at] : found.offsets[at + 1]])
+        plain = {**event, "d": event["d"].item()}
+        right = [evaluate(gm.parse(texts[row]), plain, matcher.schema) is True for row in sample.tolist()]
+        assert held.tolist() == right

@@ -180,7 +180,7 @@ def nearly_right(draw: st.DrawFn) -> str:
 
 
 @given(st.lists(nearly_right(), min_size=1, max_size=4))
-@settings(max_examples=2000)
+@settings(max_examples=1000)
 @example(["x = 5 AND 6"])
 def test_nearly_right_texts(texts: list[str]) -> None:
     check(texts)
