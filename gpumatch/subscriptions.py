@@ -233,7 +233,7 @@ class Binding:
             return None
         if type.kind == "string":
             columns = [self.columns[slot.index] for slot in slots]
-            if self.raw and op == "like":
+            if self.raw and op == "like" and len(slots) == 1:
                 return prefix_ranges(columns[0], type, self.builder.range_of)
             if self.raw and all(slot.kind == "literal" for slot in slots):
                 return string_ranges(op, columns, self.builder.key)

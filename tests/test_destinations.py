@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -19,6 +20,7 @@ from gpumatch.coded import EventEncoder
 from gpumatch.expr import evaluate
 from gpumatch.index import KINDS
 from gpumatch.kernels import postings as kernels
+from tests.alone import alone
 from tests.conformance.strategies import events, expressions, schemas
 
 SCHEMA = {"px": "float64", "qty": "int64"}
@@ -276,10 +278,12 @@ def test_what_is_found_is_not_looked_for_again(
         verified.append(c)
         return bool(holds(c, *rest))
 
-    holds = getattr(kernels, test)
-    monkeypatch.setattr(kernels, test, counted)
-    for name in ("verify", "match_postings"):
-        monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
+    plain = {name: getattr(kernels, name).py_func for name in ("verify", "match_postings")}
+    compiled = vars(alone(kernels))
+    holds = compiled[test]
+    nothing = numba.njit(lambda array, at: None)  # an instruction has no body that Python could run
+    for name, function in {**compiled, **plain, test: counted, "prefetch": nothing}.items():
+        monkeypatch.setattr(kernels, name, function)
     batch = gm.EventBatch.of([{"qty": 1}, {"px": 1.0}], matcher.schema)
     coded = EventEncoder(segment.book, segment.attributes, segment.used, batch).encode(0, 2)
     index = segment.parts[0].index

@@ -17,11 +17,13 @@ from gpumatch.coded import EventEncoder, Table
 from gpumatch.expr import evaluate
 from gpumatch.index import triangle
 from gpumatch.index.flat import Input
-from gpumatch.kernels import triangle as kernels
+from gpumatch.kernels import triangle as triangle_kernels
 from gpumatch.predicates import Array
 from gpumatch.segments import Segment
+from tests.alone import alone
 from tests.conformance.strategies import events, expressions, schemas
 
+kernels = alone(triangle_kernels)
 SHAPES = [(cells, caches) for cells in (1, 2, 7, 64) for caches in sorted({0, 1, 3, cells - 1}) if caches < cells]
 every_shape = pytest.mark.parametrize(("cells", "caches"), SHAPES)
 
