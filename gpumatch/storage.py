@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from gpumatch.errors import StorageError
 
 FORMAT = 2
-FEATURES: frozenset[str] = frozenset()  # what an older reader must refuse; this one knows none
+FEATURES = frozenset({"groups"})  # what an older reader must refuse: postings that hang in groups
 MANIFEST = "manifest.json"
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
 _DRAFT = re.compile(r"\.(manifest\.json|s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy)\.[0-9]+\.tmp")

@@ -15,7 +15,8 @@ from tests.smallest import ELSEWHERE, FIXED, OUTSIDE, ROOT, SMALLEST, copy_at_sm
 
 SUITE = (
     "conformance/test_oracle.py", "conformance/test_examples.py", "conformance/test_groups.py", "test_tables.py",
-    "routing/test_filters.py", "routing/test_multicast.py", "routing/test_overlap.py", "routing/test_shards.py", "routing/test_simulation.py",
+    "routing/test_filters.py", "routing/test_multicast.py", "routing/test_overlap.py", "routing/test_shards.py",
+    "routing/test_simulation.py",
 )  # fmt: skip
 # Large cases, which take the paths as they are; limits that are set already; what asks how far expressions are split.
 LEFT_OUT = ("million", "many_rows", "(by and column)", "hardly", "by_hand", "without_a_program")

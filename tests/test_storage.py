@@ -391,6 +391,12 @@ def test_formats_of_the_future(saved: Path, change: dict[str, Any], message: str
     assert message in str(caught.value)
 
 
+def test_readers_that_know_no_groups_must_refuse(saved: Path) -> None:
+    assert manifest(saved)["features"] == ["groups"]
+    write_manifest(saved, {**manifest(saved), "features": []})  # as written before there were any
+    gm.load(saved)
+
+
 def test_what_is_no_index(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "list").mkdir()
