@@ -259,15 +259,13 @@ def test_saved_with_groups(index: IndexParams, tmp_path: Path) -> None:
 
 
 def test_outside_grids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some clauses in grids, the others in groups."""
-    monkeypatch.setattr("gpumatch.index.psthash._PAYS", 1)
-    monkeypatch.setattr("gpumatch.index.psthash._POSTINGS", 1)
-    rng = np.random.default_rng(3)
-    texts = [f"sym = '{'ab'[at % 2]}' AND px > {rng.integers(0, 900)}" for at in range(40)] + alerts(60)
+    """Clauses on symbol and price hang in grids; those on symbol and quantity are too few, and have a group."""
+    monkeypatch.setattr("gpumatch.index.psthash._PAYS", 15)
+    texts = alerts(200) + [f"sym = 'c' AND qty < {50 * at}" for at in range(12)]
     matcher = filled(texts, gm.PstHash())
     arrays = matcher._seal().segments[0].parts[0].index.arrays
     assert len(arrays["pairs"]) > 0
-    assert groups(matcher)
+    assert ("sym", "qty") in lines(matcher)
     check(matcher, texts, ticks(sized(50, few=10)))
 
 
