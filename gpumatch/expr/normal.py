@@ -200,6 +200,9 @@ def _fold(kind: Connective, items: Sequence[Step]) -> Values | None:
 
 def _gather(kind: Connective, children: Sequence[_Node]) -> Sequence[_Node]:
     """Fold those children of AND or OR that are sets of values of the same attribute."""
+    names = [child.item.attribute for child in children if isinstance(child.item, Values)]
+    if len(set(names)) == len(names):
+        return children
     groups: dict[str, list[_Node]] = {}
     others: list[_Node] = []
     for child in children:
@@ -207,8 +210,6 @@ def _gather(kind: Connective, children: Sequence[_Node]) -> Sequence[_Node]:
             groups.setdefault(child.item.attribute, []).append(child)
         else:
             others.append(child)
-    if len(groups) + len(others) == len(children):
-        return children
     for group in groups.values():
         fold = _fold(kind, [child.item for child in group]) if len(group) > 1 else None
         others += group if fold is None else [_Node(fold)]
