@@ -20,7 +20,18 @@ import gpumatch as gm
 from gpumatch.device.card import Card
 from gpumatch.kernels.cuda import atree, events, ladder, postings, psthash, tama, target, triangle, verify, work
 from gpumatch.kernels.cuda import gem as bitsets
-from tests.conformance.device_suite import COLUMNS, CONDITIONS, EVENTS, TYPES, filled, numbers, strings, there
+from tests.conformance.device_suite import (
+    COLUMNS,
+    CONDITIONS,
+    EVENTS,
+    SCHEMA,
+    TEXTS,
+    TYPES,
+    filled,
+    numbers,
+    strings,
+    there,
+)
 from tests.sim import strict, test_atree
 from tests.sim.rebinding import bound_anew
 
@@ -264,14 +275,24 @@ def groups(owner: str = "o") -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gpumatch.index.compound._SHARED", 1)
         patch.setattr("gpumatch.index.compound._CODES", 1000)
-        right = gm.Matcher({"f": "bool", **dict.fromkeys("opq", "int64")}, index="pstbloom", device="cpu")
+        right = gm.Matcher(dict.fromkeys("fopq", "int64"), index="pstbloom", device="cpu")
         right.observe([{}])
-        first = "NOT f" if owner == "f" else f"{owner} = 1"
+        least = -(2**63)  # its code is 0
+        first = f"f = {least}" if owner == "f" else f"{owner} = 1"
         right.add({at: f"{first} AND p BETWEEN {at} AND {at + 3} AND q < {at % 7}" for at in range(30)})
         right.add({100 + at: f"o = 3 AND q BETWEEN {at} AND {at + 1} AND p > {5 * at}" for at in range(8)})
         assert len(right._seal().segments[0].parts[0].index.arrays["lines"]) >= 6
-    batch: list[dict[str, Any]] = [{"o": 1 + at % 3, "f": at % 2 > 0, "p": 4 * at, "q": at % 5} for at in range(8)]
-    compare(right, [{"p": 3}, *batch, {"o": 1}, {"o": 1, "q": 2}, {"f": False, "p": 9, "q": 1}, {}])
+    batch: list[dict[str, Any]] = [
+        {"o": 1 + at % 3, "f": 5 if at % 2 else least, "p": 4 * at, "q": at % 5} for at in range(8)
+    ]
+    compare(right, [{"p": 3}, *batch, {"o": 1}, {"o": 1, "q": 2}, {"f": least, "p": 9, "q": 1}, {}])
+
+
+def plain_strings() -> None:
+    """Without patterns to search for, which the host encodes."""
+    right = gm.Matcher(SCHEMA, index="scan", device="cpu")
+    right.add({at: text for at, text in enumerate(TEXTS) if "LIKE '%" not in text and "LIKE '_" not in text})
+    compare(right, strings())
 
 
 def short_runs() -> None:
@@ -418,7 +439,7 @@ CASES = {
     "pstbloom": lambda: compare(filled("pstbloom", copies=3)),
     "types": types,
     "numbers": lambda: compare(filled("scan"), numbers("int64")),
-    "strings": lambda: compare(filled("scan"), strings()),
+    "strings": plain_strings,
     "floats": sparse_floats,
     "lists": lists_alone,
     "lowest": lowest_codes,
