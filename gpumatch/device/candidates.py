@@ -117,7 +117,8 @@ def _waiting_runs(card: Card, index: HeldIndex, entries: tuple[Any, ...], events
 def _postings(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
     a, xp = index.arrays, card.xp
     entries = (coded.event, coded.attribute, coded.code)
-    lists, kernel = (a["cell_shift"], a["filters"], a["heads"], a["rest"]), postings.test_postings
+    lists: tuple[Any, ...] = (a["cell_shift"], a["filters"], a["heads"], a["rest"])
+    kernel = postings.test_postings
     lines = len(a["lines"]) // LINE
     if lines:
         items = [xp.empty(lines * coded.length, dtype=np.int32) for _ in entries]

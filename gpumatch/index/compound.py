@@ -106,7 +106,8 @@ def _sharing(given: Input, access: Array) -> Array:
     enough = (load >= _SHARED) & (counts <= _CODES * load)
     plain &= enough[attribute]
     equality = pointers(np.where(enough, counts, 0))[attribute[plain]] + lo[plain]
-    return held[plain][np.bincount(equality)[equality] >= _SHARED]
+    sharing: Array = held[plain][np.bincount(equality)[equality] >= _SHARED]
+    return sharing
 
 
 def _ranges(given: Input, clauses: Array, access: Array) -> _Ranges:
@@ -133,7 +134,7 @@ def _numbered(keys: Array, top: int) -> tuple[Array, Array, Array]:
 def _paying(ranges: _Ranges, width: int, counts: Array) -> Array:
     """Which pairs of attributes become lines."""
     sizes, codes = ranges.sizes, counts[ranges.names // width]
-    pays = (sizes >= _SHARED) & (codes <= _CODES * sizes)
+    pays: Array = (sizes >= _SHARED) & (codes <= _CODES * sizes)
     starts = pointers(np.where(pays, codes, 0))
     kept = np.flatnonzero(pays[ranges.pair])
     group = starts[ranges.pair[kept]] + ranges.owner[kept]
