@@ -44,7 +44,8 @@ LAYERS = (
 ASIDE = {
     "kernels": (
         set(),
-        {"index", "device", "coded", "codes", "compiled", "roofline", "routing", "planner", "trials", "warming"},
+        {"index", "device", "coded", "codes", "compiled", "roofline", "routing", "planner", "trials", "warming"}
+        | {"pictures"},
     ),
     "threads": ({"errors", "kernels"}, set().union(*LAYERS)),
 }
