@@ -144,7 +144,6 @@ WRONG = [
     "a = TRUE",
     "s = 5",
     "a LIKE 'x%'",
-    "s LIKE 'x'",
     "s LIKE 'x%y%' AND nothing = 1",
     "d = '2024-02-30'",
     "d = DATE '2024-02-30'",
