@@ -228,9 +228,7 @@ class _Tests:
         numbers = np.flatnonzero(self.what >= _NULL)
         columns = self.attributes.presence[self.attribute[numbers]]
         for at, kind in ((2 * numbers, NULL), (2 * numbers + 1, RANGE)):
-            rows = [self.builder.constant_predicate(column, kind) for column in range(len(self.attributes))]
-            table = np.array(rows, np.int64)[columns]
-            for column, values in zip(self.columns, table.T, strict=True):
+            for column, values in zip(self.columns, _constant(self.builder, columns, kind), strict=True):
                 column[at] = values
 
     def _bind_joins(self, uses: _Uses) -> None:
@@ -349,8 +347,9 @@ class _Uses:
         counts = np.bincount(clause, width, minlength=len(dead)).astype(np.int64)[~dead]
         place = np.cumsum(width) - width
         columns = [np.repeat(column[tests], width) for column in (attribute, kind, lo, hi)]
-        for at, column in enumerate(columns):
-            column[place[besides] + 1] = _present(builder, self._tests.presence[tests[besides]], at)
+        present = _constant(builder, self._tests.presence[tests[besides]], RANGE)
+        for column, values in zip(columns, present, strict=True):
+            column[place[besides] + 1] = values
         programs = self._add_programs(builder)[self.clause_text][~dead]
         attribute, kind, lo, hi = columns
         builder.add_flat(rows[self.clause_text][~dead], counts, attribute, lo, hi, programs, kind)
@@ -373,9 +372,12 @@ class _Uses:
         return numbers
 
 
-def _present(builder: BlockBuilder, attribute: Array, column: int) -> Array:
-    """A column of the predicates that hold where an attribute, that tells of the presence of a list, is there."""
-    return attribute if column == 0 else np.full(len(attribute), builder.constant_predicate(0, RANGE)[column])
+def _constant(builder: BlockBuilder, attribute: Array, kind: int) -> Array:
+    """The columns of the predicates that hold where each attribute is missing, or where it is there."""
+    used, place = np.unique(attribute, return_inverse=True)
+    rows = [builder.constant_predicate(one, kind) for one in used.tolist()]
+    table: Array = np.array(rows, np.int64).reshape(-1, 4)[place].T
+    return table
 
 
 def _expanded(ptr: Sequence[int] | Array, owners: Array) -> tuple[Array, Array]:

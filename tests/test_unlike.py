@@ -43,7 +43,7 @@ def parsed(attributes: Attributes, texts: list[Any], splitting: Splitting) -> tu
 
 def clauses(block: Block, attributes: Attributes) -> Clauses:
     """What each row's clauses and programs say, in no order and without numbers of strings and ranges."""
-    strings = attributes.of_kind("string")
+    strings = attributes.covering(block.columns).of_kind("string")
     columns = [column.tolist() for column in (block.attribute, block.kind, block.lo, block.hi)]
 
     def cut(attribute: int, key: int) -> Any:
@@ -181,6 +181,10 @@ def test_all_at_once_and_with_wrong_ones() -> None:
 def test_a_wrong_constant_costs_its_own_text_only() -> None:
     texts = [f"d = '2024-01-{day:02}' AND a = {day}" for day in range(1, 40)]
     assert check(SCHEMA, texts) == list(range(31, 39))
+
+
+def test_presence_of_a_list_beside_strings() -> None:
+    assert check({"s": "string", "l": "list<int64>"}, ["NOT l = 1", "s = 'x' AND l NOT IN (1, 2)"]) == []
 
 
 def test_no_texts() -> None:
