@@ -60,6 +60,11 @@ def _around_int(value: int | float | Decimal, type: AttributeType) -> tuple[int,
     return math.ceil(value), math.floor(value) + 1
 
 
+def _around_bool(value: bool, type: AttributeType) -> tuple[int, int]:
+    """One cut between the two, and nothing beyond them: so what is not the one is the other."""
+    return (1, TOP) if value else (MIN, 1)
+
+
 def _around_float(value: int | float, type: AttributeType) -> tuple[int, int]:
     try:
         nearest = float(value)
@@ -83,7 +88,7 @@ def _around_timestamp(value: Timestamp, type: AttributeType) -> tuple[int, int]:
 
 _AROUND: dict[Kind, Callable[[Any, AttributeType], tuple[int, int]]] = {
     "int": _around_int,
-    "bool": _around_int,
+    "bool": _around_bool,
     "float": _around_float,
     "date": _around_date,
     "timestamp": _around_timestamp,

@@ -30,8 +30,9 @@ from gpumatch.ranges import range_block
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.segments import Segment, Source, join_sources, segment_from
+from gpumatch.shares import shared_block
 from gpumatch.snapshot import Engine, Host, Snapshot, match_slices
-from gpumatch.sources import Rejected, arrow_table, bad_ids, expression_block, id_array, id_problem, splitting_for
+from gpumatch.sources import Rejected, arrow_table, bad_ids, id_array, id_problem, splitting_for
 from gpumatch.strangers import Spelling, Strangers
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Matcher:
             good = [at for at in range(len(ids)) if at not in wrong]
             ids, expressions = [ids[at] for at in good], [expressions[at] for at in good]
             belonging = None if belonging is None else belonging.filter(np.array(good, np.int64))
-        block, errors = expression_block(self._attributes, expressions, self._splitting)
+        block, errors = shared_block(self._attributes, expressions, self._splitting)
         texts = [str(expr) if at not in errors else None for at, expr in enumerate(expressions)]
         source = Source(id_array(ids), pa.array(texts, pa.large_string()), block, belonging)
         return rejected + self._add_block(source, errors, on_error)

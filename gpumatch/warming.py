@@ -7,9 +7,6 @@ fill the same folder.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +22,7 @@ from gpumatch.index import ATree, Gem, IndexParams, Ladder, PstBloom, PstHash, S
 from gpumatch.kernels.cache import VARIABLE, complaint, named_folder, unusable
 from gpumatch.kernels.compile import compilations
 from gpumatch.matcher import Matcher, load
+from gpumatch.processes import run_module
 from gpumatch.threads import get_num_threads
 
 # Each in the forms that take kernels of their own. The first one is done alone: the others share most of what it needs.
@@ -69,7 +67,7 @@ def warm_up(indexes: Iterable[str] | None = None, done: Callable[[str, int], Non
     found: dict[str, int] = {}
 
     def run(name: str) -> None:
-        found[name] = _in_a_process(name)
+        found[name] = int(run_module(__name__, name))
         if done is not None:
             done(name, found[name])
 
@@ -93,15 +91,6 @@ def names_of(indexes: Iterable[str] | None) -> list[str]:
     if not given:
         raise GpumatchError("no index is named; leave the argument out to compile for all")
     return [name for name in _FORMS if name in given or "auto" in given]
-
-
-def _in_a_process(name: str) -> int:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "gpumatch.warming", name]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise GpumatchError(f"compiling for the index {name!r} failed: {done.stderr.strip()[-2000:]}")
-    return int(json.loads(done.stdout))
 
 
 def _exercise(params: IndexParams) -> None:

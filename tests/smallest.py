@@ -77,6 +77,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/index/compound.py": {"_LINES": "conformance/test_groups.py"},
     "gpumatch/jsonlines.py": {"_BLOCK_BYTES": "test_tables.py"},
     "gpumatch/tables.py": {"_BLOCK_BYTES": "test_tables.py"},
+    "gpumatch/shares.py": {"_SHARE": "test_shares.py"},
     "gpumatch/trials.py": dict.fromkeys(("_EVENTS", "_FEW_EVENTS", "_LEAST", "_SAMPLE"), "test_trials.py"),
     "spark_plugin/worker.py": dict.fromkeys(("SLICE_ROWS", "SLICE_BYTES"), "spark/test_worker.py"),
 }

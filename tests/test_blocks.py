@@ -15,7 +15,8 @@ from gpumatch.blocks import decode_table, join_blocks
 from gpumatch.coded import encode_block
 from gpumatch.expr import Expr, evaluate
 from gpumatch.expr.normal import Splitting
-from gpumatch.predicates import Attributes, Block
+from gpumatch.keys import MIN
+from gpumatch.predicates import RANGE, Attributes, Block
 from gpumatch.sources import expression_block, splitting_for
 from tests.conformance.strategies import events, expressions, schemas
 
@@ -145,3 +146,11 @@ def test_the_index_says_how_far_to_split() -> None:
     assert {splitting_for(kind) for kind in ("scan", "gem", "tama", "pstbloom", "psthash", "ladder")} == {
         Splitting.PRODUCTS
     }
+
+
+def test_what_is_not_true_is_false() -> None:
+    attributes = Attributes.of(gm.Schema.of({"k": "bool"}))
+    texts = ["k = FALSE", "NOT k", "k <> TRUE", "k < TRUE", "k IS NOT TRUE AND k IS NOT NULL"]
+    block, errors = expression_block(attributes, texts, Splitting.PRODUCTS)
+    assert not errors
+    assert {(kind, lo, hi) for kind, lo, hi in zip(block.kind, block.lo, block.hi, strict=True)} == {(RANGE, MIN, 0)}

@@ -29,7 +29,7 @@ LAYERS = (
     {"snapshot", "segments", "destinations"},
     {"planner", "trials", "device", "storage"},
     {"index"},
-    {"coded", "blocks", "decode"},
+    {"coded", "blocks", "decode", "shares"},
     {"events"},
     {"longform", "ranges", "sources", "subscriptions", "predicates", "arrow_in", "columns", "sparse", "single"}
     | {"parquet_in", "cuda_in", "arrow_device", "binding", "operators", "predicate_rows", "programs"}
@@ -47,6 +47,7 @@ ASIDE = {
         {"index", "device", "coded", "codes", "compiled", "roofline", "routing", "planner", "trials", "warming"}
         | {"pictures"},
     ),
+    "processes": ({"errors"}, {"shares", "warming"}),
     "threads": ({"errors", "kernels"}, set().union(*LAYERS)),
 }
 KERNEL_LIBRARIES = {"llvmlite", "numba", "numpy"}  # llvmlite is how numba is extended

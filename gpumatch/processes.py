@@ -1,0 +1,23 @@
+"""Modules of ours as programs: Python that is to run on another core.
+
+They are started anew. A fork would take over locks that other threads hold, and ``multiprocessing`` would run the
+user's script again, which may not expect it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from gpumatch.errors import GpumatchError
+
+
+def run_module(name: str, *args: str, given: bytes = b"") -> bytes:
+    """What ``python -m name args`` writes to its output when it reads ``given``."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-m", name, *args], input=given, capture_output=True, env=environment)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()[-2000:]
+        raise GpumatchError(f"python -m {' '.join((name, *args))} failed with status {done.returncode}: {said}")
+    return done.stdout
