@@ -12,7 +12,7 @@ SECONDS = 3600
 
 # numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select none of them.
 SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS) || [ $$? -eq 5 ]
-OTHERS = tests/routing tests/differential
+OTHERS = tests/routing tests/differential tests/test_smallest.py
 SECOND = $(BIN)/python -m pytest $(OTHERS) $(ARGS) || [ $$? -eq 5 ]
 
 .PHONY: demo test test-sim test-long test-gpu lint bench clean
@@ -20,8 +20,10 @@ SECOND = $(BIN)/python -m pytest $(OTHERS) $(ARGS) || [ $$? -eq 5 ]
 demo: .venv/.run
 	$(BIN)/gpumatch demo $(ARGS)
 
-# Two lanes at once, each on a core of its own; the output of the second, simulator and others, follows.
+# Two lanes at once, each on a core of its own; the output of the second, simulator and others, follows. Kernels are
+# compiled before, since each lane would do it.
 test: .venv/.test
+	$(BIN)/gpumatch warm-up
 	@log=$$(mktemp); status=0; ( ( $(SIMULATED) ) && ( $(SECOND) ) ) > "$$log" 2>&1 & second=$$!; \
 	$(BIN)/python -m pytest $(OTHERS:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	wait $$second || status=1; cat "$$log"; rm -f "$$log"; exit $$status
