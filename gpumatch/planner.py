@@ -153,7 +153,7 @@ def choose(wishes: Wishes, given: Input, likelihood: Array) -> list[Choice]:
         offers = sorted(_offers(costs, everything, wishes.memory_limit), key=_rank)
         if trials.wanted(len(everything)) and len(offers) > 1:
             offers = _tried(offers, trials.Trials(given, likelihood, costs.entries))
-    others = _others(costs, everything, offers)
+    others = _others(costs, everything, offers) if len(everything) > _FEW else ()  # few leave no choice
     *parts, last = (Choice(p.params, p.reason, _us(p.cost), (), p.clauses) for p in offers[0].parts)
     return [*parts, replace(last, others=others)]
 

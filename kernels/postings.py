@@ -425,6 +425,33 @@ def match_postings(
 
 
 @driver
+def match_rest(events, n_rows, once, attributes, rest, clauses, predicates, programs):
+    """The same where there are no postings: all clauses are tested. It is soon compiled, for those who have few."""
+    entry_ptr, entry_attribute, entry_code = events
+    multi, presence, cell_shift = attributes
+    row, cell = np.full(multi.size, -1, np.int32), np.full(multi.size, ABSENT, np.uint8)
+    words = np.zeros((n_rows >> 6) + 1, np.uint64)
+    summary = np.zeros((words.size >> 6) + 1, np.uint64)
+    stack = np.empty(programs[2] + 1, np.uint8)
+    found = np.empty(rest.size, np.int64)
+    had = np.full(n_rows if once else 0, -1, np.int32)
+    offsets = np.zeros(entry_ptr.size, np.int64)
+    out = np.empty(rest.size + 4 * entry_ptr.size, np.int32)
+    n = 0
+    for e in range(entry_ptr.size - 1):
+        event = (entry_ptr[e + 1], entry_attribute, entry_code)
+        spread(events, e, multi, cell_shift, row, cell)
+        while out.size - n < rest.size:
+            out = grow(out)
+        last = verify(e, once, had, found, 0, rest, row, event, clauses, predicates, programs, presence, stack, out, n)
+        for i in range(entry_ptr[e], entry_ptr[e + 1]):
+            row[entry_attribute[i]] = -1
+        n = sort_unique(out, n, last, words, summary)
+        offsets[e + 1] = n
+    return offsets, out[:n]
+
+
+@driver
 def pack_directory(directory, node_ptr, packed):
     """Two words per attribute, side by side for matching: root node; levels that have postings, their number, shift."""
     node_base, node_levels, node_shift = directory

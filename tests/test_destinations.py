@@ -280,7 +280,7 @@ def test_what_is_found_is_not_looked_for_again(
         verified.append(c)
         return bool(holds(c, *rest))
 
-    plain = {name: getattr(kernels, name).py_func for name in ("verify", "match_postings")}
+    plain = {name: getattr(kernels, name).py_func for name in ("verify", "match_rest")}
     compiled = vars(alone(kernels))
     holds = compiled[test]
     nothing = numba.njit(lambda array, at: None)  # an instruction has no body that Python could run

@@ -61,6 +61,11 @@ class Compounds(NamedTuple):
         return ((attributes + self.line) | first << 16 | (last - first) << 24).astype(np.uint32), shift == 0
 
 
+NO_COMPOUNDS = Compounds(
+    np.zeros(0, np.int32), np.zeros(1, np.int32), np.zeros(0, np.int32), *[np.zeros(0, np.int64)] * 7
+)
+
+
 class _Ranges(NamedTuple):
     """Ranges behind an equality that many clauses hang on."""
 

@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
-from gpumatch.codes import pointers, read_only
-from gpumatch.index.compound import Compounds, find_compounds
+from gpumatch.codes import Codebook, pointers, read_only
+from gpumatch.index.compound import NO_COMPOUNDS, Compounds, find_compounds
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood
 from gpumatch.kernels import postings as kernels
 from gpumatch.kernels.predicates import WIDTH
 from gpumatch.predicates import RANGE, Array, Attributes
 
+_TESTED = 16  # clauses of a Scan that are tested faster than a list of them is looked up
 _PER_LEAF = 4  # clauses per finest block that the depth of an attribute's tree aims at
 
 
@@ -59,15 +60,14 @@ def _access(table: Table, first: int, last: int) -> Array:
     return access
 
 
-def _compounds(params: IndexParams, given: Input, clauses: Array) -> Compounds:
-    """Those of PstBloom; Scan has none."""
+def _compounds(given: Input, clauses: Array) -> Compounds:
     access = _access(given.table, 0, len(given.table.clause_row))[clauses] // WIDTH
-    return find_compounds(given, clauses, access if isinstance(params, PstBloom) else np.full_like(access, -1))
+    return find_compounds(given, clauses, access)
 
 
 def rerank(params: IndexParams, given: Input, clauses: Array, keys: Array) -> Array:
     """Behind a shared equality, which comes first, ranges by how much they cover of what clauses with it tell apart."""
-    found = _compounds(params, given, clauses)
+    found = _compounds(given, clauses)
     keys = keys.copy()
     keys[found.owner], keys[found.predicate] = -1, found.shares()
     return keys
@@ -75,7 +75,7 @@ def rerank(params: IndexParams, given: Input, clauses: Array, keys: Array) -> Ar
 
 def place(params: IndexParams, given: Input, clauses: Array) -> Array:
     """Clauses by attribute and first code of their first predicate, or by group and first code there."""
-    found = _compounds(params, given, clauses)
+    found = _compounds(given, clauses)
     hung = found.hung()
     places = by_access(params, given, clauses)
     places[found.clause[hung]] = (len(given.attributes) + found.group[hung] << 32) + found.lo[hung]
@@ -85,7 +85,9 @@ def place(params: IndexParams, given: Input, clauses: Array) -> Array:
 def build(params: IndexParams, given: Input) -> dict[str, Array]:
     """Arrays for clauses that have their most selective predicate first."""
     attributes, book, table, first, last = given[:5]
-    found = _compounds(params, given, np.arange(first, last))
+    if isinstance(params, Scan) and last - first <= _TESTED:
+        return _without_postings(given)
+    found = _compounds(given, np.arange(first, last)) if isinstance(params, PstBloom) else NO_COMPOUNDS
     hung = found.hung()
     predicates = _with_ranges(table, found, hung, len(attributes))
     access = _access(table, first, last)
@@ -94,7 +96,7 @@ def build(params: IndexParams, given: Input) -> dict[str, Array]:
     directory, node_ptr = _tree(params, access[hanging], predicates[0], np.concatenate([book.counts(), found.sizes()]))
     kernels.count_postings(access, predicates, directory, node_ptr)
     np.cumsum(node_ptr, out=node_ptr)
-    cell_shift = bits_of(-(-book.counts() // kernels.CELLS))
+    cell_shift = _cell_shift(book)
     local, exact = np.zeros(len(table.predicate) // WIDTH, np.uint32), np.zeros(len(table.predicate) // WIDTH, np.bool_)
     local[found.predicate], exact[found.predicate] = found.filters(len(attributes))
     filters, heads = np.empty(node_ptr[-1], np.uint32), np.empty(node_ptr[-1], np.uint64)
@@ -114,6 +116,18 @@ def build(params: IndexParams, given: Input) -> dict[str, Array]:
     rest = (first + np.flatnonzero(~hanging[first:])).astype(np.int32)
     arrays = (cell_shift, *found[:3], packed, node_ptr, filters, heads, rest)
     return dict(zip(ARRAYS, arrays, strict=True))
+
+
+def _without_postings(given: Input) -> dict[str, Array]:
+    rest = np.arange(given.first, given.last, dtype=np.int32)
+    directory, node_ptr = np.zeros(2 * len(given.attributes), np.uint64), np.zeros(1, np.int64)
+    nothing = np.zeros(0, np.uint32), np.zeros(0, np.uint64)
+    arrays = (_cell_shift(given.book), *NO_COMPOUNDS[:3], directory, node_ptr, *nothing, rest)
+    return dict(zip(ARRAYS, arrays, strict=True))
+
+
+def _cell_shift(book: Codebook) -> Array:
+    return bits_of(-(-book.counts() // kernels.CELLS))
 
 
 def _with_ranges(table: Table, found: Compounds, hung: Array, attributes: int) -> tuple[Array, ...]:
@@ -139,19 +153,15 @@ def match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
 ) -> tuple[Array, Array]:
     arrays = index.arrays
-    offsets, rows = kernels.match_postings(
-        events.arrays(),
-        table.length,
-        once,
-        (attributes.multi, attributes.presence, arrays["cell_shift"]),
-        (arrays["lines"], arrays["group_ptr"], arrays["cuts"]),
-        arrays["directory"],
-        (arrays["node_ptr"], arrays["filters"], arrays["heads"]),
-        arrays["rest"],
-        (table.clause_row, table.clause_ptr, table.clause_program),
-        table.predicates(),
-        table.programs,
-    )
+    clauses = (table.clause_row, table.clause_ptr, table.clause_program)
+    attributes_of = (attributes.multi, attributes.presence, arrays["cell_shift"])
+    asked, tests = (events.arrays(), table.length, once, attributes_of), (clauses, table.predicates(), table.programs)
+    if len(arrays["heads"]) == 0:
+        offsets, rows = kernels.match_rest(*asked, arrays["rest"], *tests)
+    else:
+        compounds = (arrays["lines"], arrays["group_ptr"], arrays["cuts"])
+        postings = (arrays["node_ptr"], arrays["filters"], arrays["heads"])
+        offsets, rows = kernels.match_postings(*asked, compounds, arrays["directory"], postings, arrays["rest"], *tests)
     return offsets, rows
 
 
@@ -160,5 +170,5 @@ def _facts(index: FlatIndex) -> dict[str, Any]:
 
 
 DRIVERS = (kernels.match_postings,)
-SCAN = Kind(Scan, ARRAYS, build, match, place, by_likelihood, _facts, DRIVERS)
+SCAN = Kind(Scan, ARRAYS, build, match, by_access, by_likelihood, _facts, DRIVERS)
 PSTBLOOM = Kind(PstBloom, ARRAYS, build, match, place, by_likelihood, _facts, DRIVERS, rerank)
