@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpumatch import trials
+from gpumatch.coded import Table
 from gpumatch.errors import SchemaError, nearest
-from gpumatch.index import KINDS, ATree, Gem, IndexParams, Input, PstBloom, PstHash, Scan, params_from
+from gpumatch.index import KINDS, ATree, FlatIndex, Gem, IndexParams, Input, PstBloom, PstHash, Scan, params_from
 from gpumatch.index.costs import Costs
 from gpumatch.kernels.compile import compilations
 from gpumatch.predicates import Array
@@ -143,19 +144,27 @@ class _Offer(NamedTuple):
         return self._replace(doubt=self.doubt * doubt)
 
 
-def choose(wishes: Wishes, given: Input, likelihood: Array) -> list[Choice]:
-    """Indexes for all clauses of a table."""
+def choose(wishes: Wishes, given: Input, likelihood: Array) -> tuple[list[Choice], trials.Trials | None]:
+    """Indexes for all clauses of a table, and what times them, if there are enough clauses for that."""
     costs = Costs(given, likelihood, wishes.destinations)
     everything = np.arange(given.first, given.last)
+    timing = trials.Trials(given, likelihood, costs.entries) if trials.wanted(len(everything)) else None
     if wishes.index is not None:
         offers = [_Offer((_Part(wishes.index, everything, "as asked", costs.of(wishes.index, everything)),))]
     else:
         offers = sorted(_offers(costs, everything, wishes.memory_limit), key=_rank)
-        if trials.wanted(len(everything)) and len(offers) > 1:
-            offers = _tried(offers, trials.Trials(given, likelihood, costs.entries))
+        if timing is not None and len(offers) > 1:
+            offers = _tried(offers, timing)
     others = _others(costs, everything, offers) if len(everything) > _FEW else ()  # few leave no choice
     *parts, last = (Choice(p.params, p.reason, _us(p.cost), (), p.clauses) for p in offers[0].parts)
-    return [*parts, replace(last, others=others)]
+    return [*parts, replace(last, others=others)], timing
+
+
+def checked(choice: Choice, index: FlatIndex, table: Table, timing: trials.Trials | None) -> Choice:
+    """The choice with what the index that was built for it really costs."""
+    if timing is None or not timing.possible(choice.params):
+        return choice
+    return replace(choice, estimate=_us(timing.check(index, table)))
 
 
 def _rank(offer: _Offer) -> float:

@@ -28,7 +28,7 @@ from gpumatch.destinations import Destinations, join_destinations
 from gpumatch.errors import StorageError
 from gpumatch.events import EventBatch
 from gpumatch.index import KINDS, FlatIndex, Input
-from gpumatch.planner import Choice, PlannedPart, Usage, Wishes, choose
+from gpumatch.planner import Choice, PlannedPart, Usage, Wishes, checked, choose
 from gpumatch.predicates import Array, Attributes, Block
 
 _MIN_CHUNK = 64  # events for which a thread of their own pays
@@ -83,12 +83,12 @@ class Segment:
         book, table = encode_block(source.block, attributes)
         likelihood = likelihoods(attributes, book, table, sample)
         given = Input(attributes, book, table, 0, len(table.clause_row), sample)
-        choices = choose(wishes, given, likelihood)
+        choices, timing = choose(wishes, given, likelihood)
         table, bounds = indexes.arrange([(choice.params, choice.clauses) for choice in choices], given, likelihood)
         parts = []
         for choice, first, last in zip(choices, bounds[:-1], bounds[1:], strict=True):
             built = indexes.build(choice.params, Input(attributes, book, table, first, last, sample))
-            parts.append(Part(built, choice))
+            parts.append(Part(built, checked(choice, built, table, timing)))
         return cls(source.ids, source.texts, attributes, book, table, tuple(parts), source.destinations)
 
     def __len__(self) -> int:

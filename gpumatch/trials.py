@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +25,9 @@ _EVENTS = 512  # a tile of A-Tree
 _FEW_EVENTS = 64  # by which one that is far too slow is told
 _HOPELESS = 4.0  # times the best: not worth a better measurement
 _REPEATS = 3
+_SLOW = 400_000.0  # nanoseconds per event above which a few events tell enough of an index
 _DRAWS = 64  # clauses, at most, that give an event its values
+_ALIKE = 1 << 16  # clauses among which those are looked for that name the same value
 
 
 def wanted(clauses: int) -> bool:
@@ -60,11 +63,14 @@ class Trials:
         given = self._given._replace(table=table, first=0, last=len(clauses))
         table, _ = indexes.arrange([(params, np.arange(len(clauses)))], given, likelihood)
         index = indexes.build(params, given._replace(table=table))
-        few = _first(self.events, _FEW_EVENTS)
-        cost = self._match(index, table, few, 1)
-        if cost > _HOPELESS * best:
-            return cost
-        return self._match(index, table, self.events, _REPEATS)
+        cost = self._match(index, table, self._few, 1)
+        return cost if cost > _HOPELESS * best else self._match(index, table, self.events, _REPEATS)
+
+    def check(self, index: FlatIndex, table: Table) -> float:
+        """What an index costs that was built of all clauses: on events that are new to it, as all will be."""
+        cost = self._match(index, table, self._few, 1)
+        others = _slice(self.events, _FEW_EVENTS, _EVENTS)
+        return cost if cost > _SLOW or len(others.ptr) == 1 else self._match(index, table, others, 0)
 
     def _part(self, clauses: Array) -> tuple[Table, Array]:
         """Some of the clauses, and how likely their predicates hold."""
@@ -73,13 +79,17 @@ class Trials:
         return reorder(table, clauses), np.concatenate([self._likelihood[own], self._likelihood[len(own) :]])
 
     def _match(self, index: FlatIndex, table: Table, events: CodedEvents, repeats: int) -> float:
-        """Nanoseconds per event, after a first call that may have to load machine code."""
+        """Nanoseconds per event: the first call, or the fastest of the next ones, which need load no machine code."""
         times = []
         for _ in range(1 + repeats):
             start = time.thread_time_ns()
             indexes.match(index, self._given.attributes, table, events, False)
             times.append(time.thread_time_ns() - start)
-        return min(times[1:]) / (len(events.ptr) - 1)
+        return min(times[1:] or times) / (len(events.ptr) - 1)
+
+    @cached_property
+    def _few(self) -> CodedEvents:
+        return _slice(self.events, 0, _FEW_EVENTS)
 
     @cached_property
     def events(self) -> CodedEvents:
@@ -93,23 +103,29 @@ class Trials:
         return _drawn(given, self._entries)
 
 
-def _first(events: CodedEvents, count: int) -> CodedEvents:
-    return CodedEvents(events.ptr[: count + 1], events.attribute, events.code)
+def _slice(events: CodedEvents, first: int, last: int) -> CodedEvents:
+    ptr = events.ptr[first : last + 1]
+    start, stop = ptr[[0, -1]]
+    return CodedEvents(ptr - start, events.attribute[start:stop], events.code[start:stop])
 
 
 def _drawn(given: Input, entries: float) -> CodedEvents:
     """Events that take their values from the clauses, one after another: so what clauses name together, events have.
 
-    A value is one of the ends of a predicate's range, inside or outside; that of an equality is its own.
+    First from such that name a value that the event has already, then from any. A value is one of the ends of a
+    predicate's range, inside or outside; that of an equality is its own.
     """
     rng = np.random.default_rng(0)
     table, attributes = given.table, given.attributes
     predicates, multi = table.predicate.reshape(-1, 4), attributes.multi
     last_code = given.book.counts() - 1
+    alike = _Alike(table)
     events: list[dict[int, int]] = []
     for _ in range(_EVENTS):
         event: dict[int, int] = {}
-        for clause in rng.integers(0, len(table.clause_row), _DRAWS).tolist():
+        named: list[int] = []
+        for draw in range(_DRAWS):
+            clause = alike.draw(named if 2 * draw < _DRAWS else [], rng)
             for p in _predicates_of(table, clause):
                 attribute, kind, lo, hi = predicates[p].tolist()
                 if attribute in event or kind == NULL:
@@ -120,6 +136,8 @@ def _drawn(given: Input, entries: float) -> CodedEvents:
                     event[attribute] = _end(lo, hi, int(last_code[attribute]), rng)
                     if multi[attribute]:
                         event[int(attributes.presence[attribute])] = 0
+                    elif lo == hi:
+                        named.append((attribute << 32) + lo)
             if len(event) >= entries:
                 break
         events.append(event)
@@ -127,6 +145,29 @@ def _drawn(given: Input, entries: float) -> CodedEvents:
     rows = [item for event in events for item in sorted(event.items())]
     attribute, code = np.array(rows, np.int32).reshape(-1, 2).T
     return CodedEvents(ptr, attribute.copy(), code.copy())
+
+
+class _Alike:
+    """Clauses by the values that they name; a value is an attribute and a code in one number."""
+
+    def __init__(self, table: Table) -> None:
+        self._count = len(table.clause_row)
+        clauses = np.arange(0, self._count, -(-self._count // _ALIKE))
+        counts = np.diff(table.clause_ptr)[clauses]
+        numbers = spans(table.clause_ptr[clauses], counts)
+        attribute, kind, lo, hi = table.predicate.reshape(-1, 4)[numbers].astype(np.int64).T
+        named = np.flatnonzero((kind == RANGE) & (lo == hi))
+        value = (attribute << 32)[named] + lo[named]
+        order = np.argsort(value, kind="stable")
+        self._clause = np.repeat(clauses, counts)[named[order]]
+        values, starts = np.unique(value[order], return_index=True)
+        ends = np.append(starts, len(order))[1:]
+        self._runs = dict(zip(values.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+
+    def draw(self, values: Sequence[int], rng: np.random.Generator) -> int:
+        """A clause that names one of the values; any if there are none."""
+        run = self._runs.get(values[int(rng.integers(len(values)))]) if values else None
+        return int(rng.integers(self._count) if run is None else self._clause[rng.integers(*run)])
 
 
 def _predicates_of(table: Table, clause: int) -> list[int]:

@@ -78,7 +78,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/jsonlines.py": {"_BLOCK_BYTES": "test_tables.py"},
     "gpumatch/tables.py": {"_BLOCK_BYTES": "test_tables.py"},
     "gpumatch/shares.py": {"_SHARE": "test_shares.py"},
-    "gpumatch/trials.py": dict.fromkeys(("_EVENTS", "_FEW_EVENTS", "_LEAST", "_SAMPLE"), "test_trials.py"),
+    "gpumatch/trials.py": dict.fromkeys(("_ALIKE", "_EVENTS", "_FEW_EVENTS", "_LEAST", "_SAMPLE"), "test_trials.py"),
     "spark_plugin/worker.py": dict.fromkeys(("SLICE_ROWS", "SLICE_BYTES"), "spark/test_worker.py"),
 }
 # Numbers that switch no path between the same answers: limits, layouts, marks, figures of cost, what a device has.

@@ -74,6 +74,7 @@ def times(monkeypatch: pytest.MonkeyPatch, costs: dict[str, float]) -> list[str]
         return costs[params.kind]
 
     monkeypatch.setattr(trials.Trials, "time", time)
+    monkeypatch.setattr(trials.Trials, "check", lambda self, index, table: costs[index.params.kind])
     return asked
 
 
@@ -129,6 +130,24 @@ def test_few_clauses_and_a_variable_leave_them_out(monkeypatch: pytest.MonkeyPat
     assert asked == []
 
 
+def test_the_index_that_was_built_is_timed_on_new_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    matched: list[tuple[bool, int]] = []
+
+    def match(self: Any, index: Any, table: Any, events: Any, repeats: int) -> float:
+        matched.append((index.last - index.first >= 400, len(events.ptr) - 1))
+        return 7000.0 if index.last - index.first >= 400 else 1.0
+
+    compiled(monkeypatch, "pstbloom", "gem", "atree", "psthash", "scan")
+    monkeypatch.setattr(trials.Trials, "_match", match)
+    for index in ("auto", "gem"):
+        [part] = filled(index=index).plan().segments
+        assert part.estimate == 7.0
+        assert matched[-2:] == [(True, 4), (True, 28)]
+    monkeypatch.setattr(trials, "_SLOW", 6999.0)
+    filled().plan()
+    assert matched[-1] == (True, 4)
+
+
 def answers(matcher: gm.Matcher) -> list[list[int | str]]:
     found = matcher.match(events(200))
     return [found.ids(at) for at in range(200)]
@@ -150,8 +169,8 @@ def test_real_trials_give_the_same_answers(monkeypatch: pytest.MonkeyPatch, obse
     assert matcher.match(events(200)).counts.sum() > 0
 
 
-def test_events_are_drawn_from_the_clauses() -> None:
-    """They have the values that clauses name, together, and lists are there where one of their values is."""
+def drawn_for(matcher: gm.Matcher) -> list[Any]:
+    """What trials are made of, and the events that they draw."""
     drawn: list[Any] = []
 
     class Recording(trials.Trials):
@@ -159,11 +178,15 @@ def test_events_are_drawn_from_the_clauses() -> None:
             super().__init__(*args)
             drawn.append((args[0], self.events))
 
-    matcher = filled()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planner.trials, "Trials", Recording)
         matcher.compact()
-    [(given, found)] = drawn
+    return drawn
+
+
+def test_events_are_drawn_from_the_clauses() -> None:
+    """They have the values that clauses name, together, and lists are there where one of their values is."""
+    [(given, found)] = drawn_for(filled())
     assert len(found.ptr) == 33
     counts = given.book.counts()
     assert (found.code >= 0).all()
@@ -173,6 +196,16 @@ def test_events_are_drawn_from_the_clauses() -> None:
         assert mine == sorted(set(mine))
         assert (3 in mine) <= (int(given.attributes.presence[3]) in mine)
     assert {0, 1, 2, 3, 4} <= set(found.attribute.tolist())
+
+
+@pytest.mark.parametrize("alike", [1 << 16, 134])
+def test_what_clauses_say_of_one_value_is_drawn_together(monkeypatch: pytest.MonkeyPatch, alike: int) -> None:
+    monkeypatch.setattr(trials, "_ALIKE", alike)
+    matcher = gm.Matcher({"sym": "string", "px": "int64", "qty": "int64"})
+    matcher.add({at: f"sym = 's{at % 8}' AND {('px', 'qty')[at // 8 % 2]} = {at % 8}" for at in range(400)})
+    [(_, found)] = drawn_for(matcher)
+    rows = found.code.reshape(-1, 3)
+    assert len(np.unique(rows, axis=0)) == len(np.unique(rows[:, 0])) > 4
 
 
 def test_matched_events_are_what_compact_plans_by(monkeypatch: pytest.MonkeyPatch) -> None:
