@@ -64,6 +64,10 @@ class StorageError(GpumatchError):
     """A saved index that is missing, truncated, altered, or written by a newer version."""
 
 
+class MissingFileError(GpumatchError, FileNotFoundError):
+    """A file of events that is not there."""
+
+
 class DeviceError(GpumatchError, RuntimeError):
     """A device that is not there, or that cannot hold what was asked of it."""
 

@@ -168,6 +168,8 @@ class GroupAdder:
             return
         binding = Binding(self._builder, self._attributes, group)
         binding.check(errors)
+        if len(binding.rows) == 0:
+            return
         programs = binding.programs(form.program) if form.program else None
         for clause in form.clauses:
             literals = [one for literal in clause for one in binding.literals(literal)]

@@ -25,7 +25,7 @@ _EVENTS = 512  # a tile of A-Tree
 _FEW_EVENTS = 64  # by which one that is far too slow is told
 _HOPELESS = 4.0  # times the best: not worth a better measurement
 _REPEATS = 3
-_SLOW = 400_000.0  # nanoseconds per event above which a few events tell enough of an index
+_SLOW = 100_000.0  # nanoseconds per event above which a few events tell enough of an index
 _DRAWS = 64  # clauses, at most, that give an event its values
 _ALIKE = 1 << 16  # clauses among which those are looked for that name the same value
 
@@ -69,8 +69,9 @@ class Trials:
     def check(self, index: FlatIndex, table: Table) -> float:
         """What an index costs that was built of all clauses: on events that are new to it, as all will be."""
         cost = self._match(index, table, self._few, 1)
-        others = _slice(self.events, _FEW_EVENTS, _EVENTS)
-        return cost if cost > _SLOW or len(others.ptr) == 1 else self._match(index, table, others, 0)
+        if cost > _SLOW or len(self.events.ptr) - 1 <= _FEW_EVENTS:
+            return cost
+        return self._match(index, table, _slice(self.events, _FEW_EVENTS, _EVENTS), 0)
 
     def _part(self, clauses: Array) -> tuple[Table, Array]:
         """Some of the clauses, and how likely their predicates hold."""
@@ -128,9 +129,9 @@ def _drawn(given: Input, entries: float) -> CodedEvents:
             clause = alike.draw(named if 2 * draw < _DRAWS else [], rng)
             for p in _predicates_of(table, clause):
                 attribute, kind, lo, hi = predicates[p].tolist()
-                if attribute in event or kind == NULL:
+                if attribute in event or kind == NULL or (kind != RANGE and lo == hi):
                     continue
-                if kind != RANGE and lo < hi:
+                if kind != RANGE:
                     lo, hi = _one_of(table, rng.integers(lo, hi))
                 if lo <= hi:
                     event[attribute] = _end(lo, hi, int(last_code[attribute]), rng)

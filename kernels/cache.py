@@ -15,6 +15,7 @@ import stat
 import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from numba.core.serialize import dumps
 from gpumatch.kernels.pipeline import libraries
 
 VARIABLE = "GPUMATCH_CACHE_DIR"
+_DIGEST = hashlib.sha256().digest_size  # bytes before the pickle, by which a damaged file is told
+
 LOG = logging.getLogger("gpumatch")
 
 _complaint = ""
@@ -51,6 +54,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
 
     def save_overload(self, signature: Any, result: Any) -> None:
         name, content = self._name(signature, result.codegen), dumps(result._reduce())
+        content = hashlib.sha256(content).digest() + content
         folder, wrong = named_folder()
         if not wrong:
             wrong = _write(folder / name, content)
@@ -124,9 +128,12 @@ def _read(path: Path) -> Any:
     """What the file holds; None where there is none, or none that can be read and trusted."""
     try:
         with path.open("rb") as file:
-            return None if _distrusted(os.fstat(file.fileno())) else pickle.load(file)
-    except (OSError, EOFError, pickle.UnpicklingError):
+            if _distrusted(os.fstat(file.fileno())):
+                return None
+            digest, content = file.read(_DIGEST), file.read()
+    except OSError:
         return None
+    return pickle.loads(content) if hashlib.sha256(content).digest() == digest else None
 
 
 def _write(path: Path, content: bytes) -> str:
@@ -138,7 +145,8 @@ def _write(path: Path, content: bytes) -> str:
         part.replace(path)
         return ""
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         return _reason(error)
 
 

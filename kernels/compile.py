@@ -27,7 +27,17 @@ _counting = threading.Lock()
 
 def scalar(function: Kernel) -> Kernel:
     """A small body that drivers call; compiled into them, never cached or called alone."""
-    kernel = numba.njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return _inner(function, forceinline=True)
+
+
+def routine(function: Kernel) -> Kernel:
+    """A body that drivers may well call, in one copy: inlined wherever it stands, it would take long to compile."""
+    return _inner(function, forceinline=False)
+
+
+def _inner(function: Kernel, forceinline: bool) -> Kernel:
+    options = {"forceinline": forceinline, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    kernel = numba.njit(nogil=True, **options)(function)
     called = kernel.get_call_template
     # A constant is an argument like others: a copy for each, compiled on the way to the type, is no faster in the end.
     kernel.get_call_template = lambda args, kws: called(tuple(map(numba.types.unliteral, args)), kws)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.compile import driver, routine, scalar
 from gpumatch.kernels.predicates import (
     HI,
     KIND,
@@ -120,7 +120,7 @@ def sort_numbers(child, first, last):
         gap //= 3
 
 
-@scalar
+@routine
 def join(op, size, dag):
     """The node of AND or OR over the ``size`` nodes at ``start``: as a set, without constants, itself if it is one."""
     child = dag[2]
@@ -162,7 +162,7 @@ def late(base, minus, dag):
     return intern(LATE, 2, dag)
 
 
-@scalar
+@routine
 def posted(p, inside, predicates, counts, dag):
     """The node of "the value lies in the predicate's ranges", or in the gaps between them.
 
@@ -200,7 +200,7 @@ def posted(p, inside, predicates, counts, dag):
     return intern(POSTED, at - first, dag)
 
 
-@scalar
+@routine
 def predicate_node(p, plane, predicates, attributes, dag):
     """The node of "the predicate at ``p`` is true" or "is false"."""
     multi, presence, counts = attributes
@@ -220,7 +220,7 @@ def predicate_node(p, plane, predicates, attributes, dag):
     return base if inside == FALSE_NODE else late(base, inside, dag)
 
 
-@scalar
+@routine
 def leaf_node(item, plane, memo, predicates, attributes, dag):
     """As ``predicate_node`` of predicate number ``item``, which is asked for once."""
     at = 2 * np.int64(item) + (plane >> 1)
@@ -283,7 +283,7 @@ def differ(true_a, false_a, true_b, false_b, dag):
     return pair(OR, pair(AND, true_a, false_b, dag), pair(AND, false_a, true_b, dag), dag)
 
 
-@scalar
+@routine
 def exclusive(i, wanted, kids, kid_ptr, planes, halves, dag):
     """The planes of XOR over an item's operands, to the front of ``halves``; in pairs, so that depth stays low."""
     size = kid_ptr[i + 1] - kid_ptr[i]
@@ -306,7 +306,7 @@ def exclusive(i, wanted, kids, kid_ptr, planes, halves, dag):
         size = (size + 1) >> 1
 
 
-@scalar
+@routine
 def join_planes(i, op, wanted, kids, kid_ptr, planes, halves, dag):
     """The nodes of the planes that are wanted of an item that joins others."""
     child = dag[2]
@@ -331,7 +331,7 @@ def join_planes(i, op, wanted, kids, kid_ptr, planes, halves, dag):
             planes[2 * i + (plane >> 1)] = join(AND if (op == OP_AND) == (plane == T) else OR, size, dag)
 
 
-@scalar
+@routine
 def program_node(program, programs, buffers, memo, predicates, attributes, dag):
     """The node of "the program is true"."""
     program_ptr, program_item = programs
@@ -350,7 +350,7 @@ def program_node(program, programs, buffers, memo, predicates, attributes, dag):
     return np.int64(planes[2 * (last - first - 1)])
 
 
-@scalar
+@routine
 def more_room(size, dag, room):
     """The graph with room for an expression of so many items, and for all predicates, whose ``room`` is given."""
     ops, ptr, child, hashes, table, count = dag
@@ -367,7 +367,7 @@ def more_room(size, dag, room):
     return ops, ptr, child, hashes, table, count
 
 
-@scalar
+@routine
 def clause_node(literals, alone, node, memo, predicates, attributes, members, dag):
     """The node of an AND over predicates and a program's node, or what that one joins if it is not ``alone``."""
     ops, ptr, child = dag[:3]

@@ -171,7 +171,8 @@ def test_a_spoiled_file_is_replaced(tmp_path: Path) -> None:
     run(START + "unique()", tmp_path)
     (file,) = kept(tmp_path)
     whole = file.read_bytes()
-    for content in (b"", whole[: len(whole) // 2], b"no pickle"):
+    flipped = bytes([*whole[:-100], whole[-100] ^ 1, *whole[-99:]])
+    for content in (b"", whole[: len(whole) // 2], b"no pickle", flipped):
         file.write_bytes(content)
         run(START + "assert unique() == 2 and compilations() == 1", tmp_path)
         run(START + "assert unique() == 2 and compilations() == 0", tmp_path)

@@ -116,6 +116,25 @@ def test_all_or_nothing_or_collected(
     assert matcher.ids.tolist() == [1, 2, 7, 8]
 
 
+@pytest.mark.parametrize("wrong", ["i > 5 /* open", "s = 'x", "i > 5 -- a comment", 5])
+def test_one_bad_text_among_many_alike(wrong: Any) -> None:
+    matcher = gm.Matcher({"i": "int64", "s": "string"})
+    rejected = matcher.add({**{at: f"i > {at}" for at in range(40)}, 99: wrong}, on_error="collect")
+    good = isinstance(wrong, str) and wrong.endswith("comment")
+    assert [one.id for one in rejected] == ([] if good else [99])
+    assert len(matcher) == 40 + good
+
+
+@pytest.mark.parametrize(
+    "text", ["s <> 'a{0}' AND i = 'x{0}'", r"i <> {0} AND s LIKE 'a\x{0}' ESCAPE '\'", "i NOT IN ({0}, 7) AND s = {0}"]
+)
+def test_all_of_many_alike_are_bad(text: str) -> None:
+    matcher = gm.Matcher({"i": "int64", "s": "string"})
+    rejected = matcher.add({at: text.format(at) for at in range(40)}, on_error="collect")
+    assert [one.id for one in rejected] == list(range(40))
+    assert len(matcher) == 0
+
+
 def test_a_parse_error_points_at_the_place() -> None:
     with pytest.raises(gm.ParseError) as caught:
         filled({"a": "i = 1", "b": "x > 5 AND AND i = 1"})

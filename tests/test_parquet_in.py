@@ -56,6 +56,37 @@ def test_every_way_to_match(kind: Any, rows: int, path: Path, monkeypatch: pytes
         made.observe(events)
 
 
+def folder_of(folder: Path, files: dict[str, dict[str, Any]]) -> Path:
+    for name, columns in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), folder / name)
+    return folder
+
+
+def test_files_of_a_folder_differ_in_their_columns(tmp_path: Path) -> None:
+    files: dict[str, dict[str, Any]] = {
+        "1.parquet": {"px": [2]},
+        "2.parquet": {"px": [1.5], "a.b": pa.nulls(1)},
+        "3.parquet": {"a.b": [2], "px": pa.nulls(1)},
+        "4.parquet": {"other": [1]},
+    }
+    made, folder = matcher(), folder_of(tmp_path, files)
+    assert list(made.match(folder)) == [["a"], ["a"], ["b"], []]
+    assert [ids for part in made.match_iter(folder) for ids in part] == [["a"], ["a"], ["b"], []]
+    with pytest.raises(gm.SchemaError, match="other"):
+        made.match(folder, strict=True)
+    folder_of(tmp_path, {"5.parquet": {"px": ["x"]}})
+    with pytest.raises(gm.SchemaError, match=r"cannot read events from .* px has incompatible types"):
+        made.match(folder)
+
+
+def test_folders_that_name_columns(tmp_path: Path) -> None:
+    made = gm.Matcher({"px": float, "k": int, "s": str})
+    made.add({"a": "px > 1", "b": "k = 2", "c": "s = '07'"})
+    files = {"k=1/s=07/x.parquet": {"px": [2.0]}, "k=2/s=8/x.parquet": {"px": [0.0, 3.0]}, "k=2/y.parquet": {"px": [2]}}
+    assert list(made.match(folder_of(tmp_path, files))) == [["a", "c"], ["b"], ["a", "b"], ["a", "b"]]
+
+
 def test_folders_and_files_without_attributes(tmp_path: Path) -> None:
     made = matcher()
     folder = tmp_path / "events"
@@ -89,7 +120,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.parquet"
     pq.write_table(pa.table({"px": ["x"]}), wrong)
     for call in (made.match, made.count):
-        with pytest.raises(FileNotFoundError, match=r"no Parquet file '.*none\.parquet'"):
+        with pytest.raises(gm.MissingFileError, match=r"no Parquet file '.*none\.parquet'"):
             call(tmp_path / "none.parquet")
         with pytest.raises(gm.SchemaError, match=r"cannot read events from .*events\.csv' as Parquet"):
             call(str(text))

@@ -143,6 +143,11 @@ def test_the_index_that_was_built_is_timed_on_new_events(monkeypatch: pytest.Mon
         [part] = filled(index=index).plan().segments
         assert part.estimate == 7.0
         assert matched[-2:] == [(True, 4), (True, 28)]
+    for count in (1, 4, 5):
+        matcher = filled()
+        matcher.observe(events(count))
+        matcher.plan()
+        assert matched[-1] == (True, 1 if count == 5 else count)
     monkeypatch.setattr(trials, "_SLOW", 6999.0)
     filled().plan()
     assert matched[-1] == (True, 4)
@@ -196,6 +201,15 @@ def test_events_are_drawn_from_the_clauses() -> None:
         assert mine == sorted(set(mine))
         assert (3 in mine) <= (int(given.attributes.presence[3]) in mine)
     assert {0, 1, 2, 3, 4} <= set(found.attribute.tolist())
+
+
+def test_what_nothing_satisfies_gives_events_no_value() -> None:
+    matcher = gm.Matcher({"c": "int64", "a": "list<int64>"})
+    matcher.add({at: f"a = {at}" for at in range(100)})
+    matcher.add({at: f"c NOT IN ({', '.join(str(3 * j + at) for j in range(20))})" for at in range(100, 200)})
+    matcher.add({at: f"a NOT IN () AND c > {at} OR c IN () XOR c < {at}" for at in range(200, 300)})
+    [(given, found)] = drawn_for(matcher)
+    assert (found.code < given.book.counts()[found.attribute]).all()
 
 
 @pytest.mark.parametrize("alike", [1 << 16, 134])

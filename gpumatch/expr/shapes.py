@@ -104,7 +104,11 @@ def _alike(texts: Sequence[str]) -> tuple[dict[tuple[str, ...], tuple[list[int],
             if not isinstance(text, str) or find_surrogate(text) is not None or (row >= tried and known <= _TRIAL // 2):
                 others.append(row)
                 continue
-            pieces, raw = divide(text)
+            try:
+                pieces, raw = divide(text)
+            except ParseError:  # a comment without an end, of which the parser will tell more
+                others.append(row)
+                continue
             group = found.get(pieces)
             if group is None:
                 found[pieces] = [row], raw
