@@ -149,13 +149,14 @@ def choose(wishes: Wishes, given: Input, likelihood: Array) -> tuple[list[Choice
     costs = Costs(given, likelihood, wishes.destinations)
     everything = np.arange(given.first, given.last)
     timing = trials.Trials(given, likelihood, costs.entries) if trials.wanted(len(everything)) else None
+    off = 1.0
     if wishes.index is not None:
         offers = [_Offer((_Part(wishes.index, everything, "as asked", costs.of(wishes.index, everything)),))]
     else:
         offers = sorted(_offers(costs, everything, wishes.memory_limit), key=_rank)
         if timing is not None and len(offers) > 1:
-            offers = _tried(offers, timing)
-    others = _others(costs, everything, offers) if len(everything) > _FEW else ()  # few leave no choice
+            offers, off = _tried(offers, timing)
+    others = _others(costs, everything, offers, off) if len(everything) > _FEW else ()  # few leave no choice
     *parts, last = (Choice(p.params, p.reason, _us(p.cost), (), p.clauses) for p in offers[0].parts)
     return [*parts, replace(last, others=others)], timing
 
@@ -175,20 +176,21 @@ def _us(cost: float) -> float:
     return round(cost / 1000, 1)
 
 
-def _others(costs: Costs, everything: Array, offers: Sequence[_Offer]) -> tuple[tuple[str, float], ...]:
-    """What else there was, tried or estimated, and each kind of index for the whole segment; the cheapest first."""
+def _others(costs: Costs, everything: Array, offers: Sequence[_Offer], off: float) -> tuple[tuple[str, float], ...]:
+    """What else there was, tried or estimated, and each kind of index for the whole segment; the cheapest first.
+
+    ``off``: by how much estimates were wrong where something was tried.
+    """
     found = {offer.name: _us(offer.cost) for offer in offers[1:]}
     for kind in KINDS.values():
         if kind.params.kind not in (*found, offers[0].name):
-            found[kind.params.kind] = _us(costs.of(kind.params(), everything))
+            found[kind.params.kind] = _us(off * costs.of(kind.params(), everything))
     return tuple(sorted(found.items(), key=lambda pair: pair[1]))
 
 
-def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> list[_Offer]:
-    """The offers, the best first, with times in the place of the most promising ones' estimates.
-
-    The others' estimates, and those of indexes that are not compiled, are corrected by what the first were off.
-    """
+def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> tuple[list[_Offer], float]:
+    """The offers, the best first, with times in the place of the most promising ones' estimates; and what these were
+    off, by which the others' estimates, and those of indexes that are not compiled, are corrected."""
     found, rest, off = [], [*offers[_TRIED:]], []
     best = np.inf
     for offer in offers[:_TRIED]:
@@ -201,12 +203,13 @@ def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> list[_Offer]:
         found.append(_Offer(parts, _SEVERAL if len(parts) > 1 else 1.0))
         off.append(sum(times) / offer.cost)
         best = min(best, sum(times))
-    if found:
-        factor = statistics.median(off)
-        for offer in rest:
-            parts = tuple(part._replace(cost=factor * part.cost) for part in offer.parts)
-            found.append(_Offer(parts, _WORTH * offer.doubt))
-    return sorted(found or rest, key=_rank)
+    if not found:
+        return sorted(rest, key=_rank), 1.0
+    factor = statistics.median(off)
+    for offer in rest:
+        parts = tuple(part._replace(cost=factor * part.cost) for part in offer.parts)
+        found.append(_Offer(parts, _WORTH * offer.doubt))
+    return sorted(found, key=_rank), factor
 
 
 def _offers(costs: Costs, everything: Array, memory_limit: int | None) -> list[_Offer]:

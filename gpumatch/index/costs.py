@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from gpumatch.coded import EventEncoder
@@ -25,12 +27,15 @@ _LOOSE = 100.0  # the same, if bounds do not tell all of a clause
 _COUNT = 2.5  # a hit that is counted
 _STEP = 4.0  # an item of a program that is tested behind a clause's predicates
 _UNIT, _WAKE, _EMIT = 180.0, 3.0, 12.0  # a tile's expression that is evaluated, woken by an event, true of one
+_LEAF = 20.0  # a predicate that holds, in a graph where equal ones are one leaf
+_KNOWN = 1 << 20  # predicates by which it is told how many are equal
 _PAIR, _LOOKUP = 75.0, 60.0  # two attributes of an event that are looked up together, and one
 _CALL = 500.0  # a batch's part for one event, whatever the index holds
 _STOPS = 0.2  # share of verification that is left where an event stops at the first match for a destination
 _EXPRESSION, _ITEM = 24, 44  # bytes of an expression in a graph, and of each predicate and operator if none are shared
 _POSTING, _BLOCKS = 12, 3  # bytes of a posting, and how many blocks a range is cut into
 _SAMPLE = 1 << 15  # clauses by which the others are judged
+_MIXED = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5], np.uint64)
 _ENTRIES = 30  # values of an event, where none was observed and there are more attributes
 
 
@@ -133,7 +138,22 @@ class Costs:
         kernels.wakings(clauses, *heads, self._likelihood, self._there, chance)
         evaluated = -np.expm1(-EVENTS * chance[1])
         each: Array = evaluated * _UNIT / EVENTS + chance[1] * _WAKE + chance[0] * _EMIT
-        return each
+        return each + self._leaves[clauses]
+
+    @cached_property
+    def _leaves(self) -> Array:
+        """Nanoseconds of each clause for the leaves of such a graph: its part of what predicates cost that hold."""
+        table = self._given.table
+        keys = table.predicate.reshape(-1, 4)[:_KNOWN].astype(np.uint64) @ _MIXED
+        _, number, count = np.unique(keys, return_inverse=True, return_counts=True)
+        share = np.full(len(self._likelihood), len(count) / max(len(keys), 1))
+        share[: len(keys)] = 1 / count[number]
+        before = np.append(0.0, np.cumsum(_LEAF * share * self._likelihood))
+        each: Array = np.diff(before[table.clause_ptr])
+        items = np.maximum(table.program_item, -1)
+        steps = np.append(0.0, np.cumsum(np.where(items >= 0, np.diff(before)[items], 0.0)))
+        programs = np.append(np.diff(steps[table.program_ptr]), 0.0)  # the last for clauses with none
+        return each + programs[table.clause_program]
 
     def _bitsets(self, dims: Dims, clauses: Array) -> Array:
         """Nanoseconds of each clause in bitsets over these dimensions."""
