@@ -406,8 +406,8 @@ class Matcher:
 
     def explain(self, event: Mapping[str, Any] | pd.Series, id: Any) -> explaining.Explanation:
         """Why a subscription does or does not match an event."""
-        expression = self[id]
-        return explaining.explain(id, expression, self._batch([event], strict=False).row(0), self.schema)
+        row = self._batch([event], strict=False).row(0)
+        return explaining.explain(id, self[id], row, self.schema)
 
     def _expression(self, segment: Segment, row: int) -> Expr:
         text = None if segment.texts is None else segment.texts[row].as_py()

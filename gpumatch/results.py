@@ -74,6 +74,8 @@ class Matches:
         """The ids of the subscriptions that an event satisfies; a negative index counts from the end."""
         try:
             at = range(len(self))[event]
+        except TypeError:
+            raise TypeError(f"an event is told by its place, a whole number, found {event!r}") from None
         except IndexError:
             raise IndexError(f"event {event} is out of range: the result has {len(self)} events") from None
         return self._take(at, at + 1)

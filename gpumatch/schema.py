@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gpumatch.errors import SchemaError, nearest
@@ -32,6 +33,10 @@ _KINDS: dict[str, tuple[Kind, str]] = {
     "date32[day]": ("date", "date"),
     "date64[ms]": ("date", "date"),
 }
+_MEANT = {  # names of types elsewhere
+    "int": "int64", "integer": "int64", "bigint": "int64", "long": "int64", "float": "float64", "real": "float32",
+    "str": "string", "text": "string", "varchar": "string", "datetime": "timestamp",
+}  # fmt: skip
 _TIMESTAMP = re.compile(r"timestamp(?:\[(s|ms|us|ns)?(?:,\s*)?(?:tz=)?([^\]]*)\])?")
 _LIST = re.compile(r"(?:large_)?list(?:_view)?<(?:(?:item|element): )?(.+)>")
 SUPPORTED = "int8..int64, float32, float64, bool, string, date, timestamp, timestamp[us, tz=ZONE], and list<…> of these"
@@ -50,6 +55,9 @@ class AttributeType:
     def __str__(self) -> str:
         return f"list<{self.name}>" if self.multi else self.name
 
+
+# One object for each, so that schemas of thousands of attributes are compared in no time.
+_shared = lru_cache(maxsize=256)(AttributeType)
 
 SchemaLike: TypeAlias = "Schema | Mapping[str, Any] | pa.Schema | pd.Series"  # the last are the dtypes of a DataFrame
 
@@ -133,9 +141,11 @@ def parse_type(attribute: str, given: Any) -> AttributeType:
     inner = _LIST.fullmatch(text)
     scalar = _scalar_type(inner.group(1).strip() if inner else text)
     if scalar is None:
-        raise SchemaError(f"attribute {attribute!r} has type {text!r}, which is not supported; use one of {SUPPORTED}")
+        known = _MEANT.get(text.lower())
+        wanted = f"write {known!r}" if known else f"use one of {SUPPORTED}"
+        raise SchemaError(f"attribute {attribute!r} has type {text!r}, which is not supported; {wanted}")
     kind, name, unit, zone = scalar
-    return AttributeType(kind, name, inner is not None, unit, zone)
+    return _shared(kind, name, inner is not None, unit, zone)
 
 
 def _scalar_type(text: str) -> tuple[Kind, str, Literal["us", "ns"], str | None] | None:

@@ -136,3 +136,9 @@ def test_no_library_is_loaded_for_asking() -> None:
         "assert not {'pandas', 'polars'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("given", "meant"), [("int", "int64"), ("STR", "string"), ("datetime", "timestamp")])
+def test_a_name_that_is_nearly_one_is_told(given: str, meant: str) -> None:
+    with pytest.raises(gm.SchemaError, match=f"has type '{given}', which is not supported; write '{meant}'"):
+        gm.Schema.of({"x": given})

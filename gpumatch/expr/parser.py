@@ -8,7 +8,7 @@ from typing import cast
 
 from gpumatch.errors import ParseError
 from gpumatch.expr.constants import SlotKind
-from gpumatch.expr.tokens import KEYWORDS, Token, tokenize
+from gpumatch.expr.tokens import KEYWORDS, Token, is_keyword, tokenize
 from gpumatch.expr.tree import (
     MAX_DEPTH,
     PRECEDENCE,
@@ -37,7 +37,8 @@ _WORDS: dict[str, Constant] = {"TRUE": True, "FALSE": False, "INFINITY": float("
 _TEMPORAL: dict[str, SlotKind] = {"DATE": "date", "TIMESTAMP": "timestamp"}
 _JOINS = ("AND", "OR", "XOR", "XNOR")
 _op = lru_cache(maxsize=256)(Op)
-_AFTER_NAMES = (*_COMPARISONS, "IS", "NOT", "BETWEEN", "IN", "LIKE", *_JOINS, ")", "end")
+_TESTS = (*_COMPARISONS, "IS", "BETWEEN", "IN", "LIKE")
+_AFTER_NAMES = (*_TESTS, "NOT", *_JOINS, ")", "end")
 
 
 def parse_template(text: str) -> tuple[Expr, list[Token]]:
@@ -179,7 +180,7 @@ class _Parser:
             raise self.expected(f"a comparison after the constant {token.text}")
         op, negated = _COMPARISONS[self.next().kind]
         if self.token.kind not in ("name", "quoted") or self.is_constant():
-            raise self.expected("an attribute", self.unquoted())
+            raise self.expected("an attribute", self.unquoted() or _in_quotes(token))
         return Predicate(self.next().text, _FLIPPED[op], (value,), negated)
 
     def known_test(self, attribute: str) -> Predicate:
@@ -261,7 +262,7 @@ class _Parser:
             self.next()
             return self.slot(kind)
         if token.kind in ("name", "quoted"):
-            hint = "; strings are written in single quotes" if token.kind == "quoted" else ""
+            hint = f"; a string is written in single quotes: '{token.text}'"
             raise self.error(f"a constant is expected, found attribute {token.text!r}{hint}")
         raise self.expected("a constant")
 
@@ -290,10 +291,11 @@ class _Parser:
 
     def unquoted(self) -> str:
         """A hint where a keyword stands in the place of a name."""
-        token = self.token
-        if token.kind not in KEYWORDS or self.tokens[self.at + 1].kind not in _AFTER_NAMES:
-            return ""
-        return f'; a name that is a keyword is written in double quotes: "{token.text}"'
+        before, token = self.tokens[self.at - 1], self.token
+        if self.at and before.kind == "NOT" and token.kind in _TESTS:
+            return _in_quotes(before)
+        named = token.kind in KEYWORDS and self.tokens[self.at + 1].kind in _AFTER_NAMES
+        return _in_quotes(token) if named else ""
 
     def expected(self, what: str, hint: str = "") -> ParseError:
         found = "the end of the text" if self.token.kind == "end" else f"{self.token.text!r}"
@@ -301,6 +303,11 @@ class _Parser:
 
     def error(self, message: str, position: int | None = None) -> ParseError:
         return ParseError(message, self.text, self.token.position if position is None else position)
+
+
+def _in_quotes(token: Token) -> str:
+    """A hint of how to write a name that is a keyword."""
+    return f'; a name that is a keyword is written in double quotes: "{token.text}"' if is_keyword(token.text) else ""
 
 
 class _Connectives(_Parser):

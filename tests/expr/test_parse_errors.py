@@ -12,9 +12,15 @@ CASES = """
 x =
    ^ expected a constant, found the end of the text
 x = y
-    ^ a constant is expected, found attribute 'y'
+    ^ found attribute 'y'; a string is written in single quotes: 'y'
+true = 5
+       ^ a name that is a keyword is written in double quotes: "true"
+x = 1 AND not > 5
+              ^ a name that is a keyword is written in double quotes: "not"
+NOT
+   ^ expected a condition, found the end of the text
 x = "abc"
-    ^ strings are written in single quotes
+    ^ a string is written in single quotes: 'abc'
 x = date
     ^ a constant is expected, found attribute 'date'
 x < NULL
