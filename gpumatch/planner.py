@@ -30,7 +30,7 @@ _WORTH = 1.25  # by this factor an index must seem faster than one that is bette
 _CALLS = 256  # that are remembered for what matching costs
 _CELLS = (64, 32, 16)  # cells of Gem, fewer where memory is short
 _SHARE = 64  # a part of so little of the clauses costs more than it saves
-_TRIED = 4  # offers that are timed
+_TRIED = 3  # offers that are timed
 _SEVERAL = 1.2  # by this factor parts must be faster than one index for all: their results are merged
 
 
@@ -194,7 +194,8 @@ def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> tuple[list[_Offer
     found, rest, off = [], [*offers[_TRIED:]], []
     best = np.inf
     for offer in offers[:_TRIED]:
-        if not all(timing.possible(part.params) for part in offer.parts):
+        hopeless = off and statistics.median(off) * offer.cost > trials.HOPELESS * best
+        if hopeless or not all(timing.possible(part.params) for part in offer.parts):
             rest.append(offer)
             continue
         times = [timing.time(part.params, part.clauses, best) for part in offer.parts]

@@ -23,7 +23,7 @@ _LEAST = 4096  # clauses for which a trial pays
 _SAMPLE = 1 << 14  # clauses that an index is tried on; more are judged by how it grows from a quarter of them
 _EVENTS = 512  # a tile of A-Tree
 _FEW_EVENTS = 64  # by which one that is far too slow is told
-_HOPELESS = 4.0  # times the best: not worth a better measurement
+HOPELESS = 4.0  # times the best: not worth a better measurement
 _REPEATS = 3
 _SLOW = 100_000.0  # nanoseconds per event above which a few events tell enough of an index
 _DRAWS = 64  # clauses, at most, that give an event its values
@@ -53,7 +53,7 @@ class Trials:
             return self._measure(params, clauses, best)
         many, few = (clauses[:: -(-len(clauses) // size)] for size in (_SAMPLE, _SAMPLE // 4))
         cost = self._measure(params, many, best)
-        if cost > _HOPELESS * best:
+        if cost > HOPELESS * best:
             return cost * len(clauses) / len(many)
         each = max(cost - self._measure(params, few, best), 0.0) / (len(many) - len(few))
         return cost + each * (len(clauses) - len(many))
@@ -64,7 +64,7 @@ class Trials:
         table, _ = indexes.arrange([(params, np.arange(len(clauses)))], given, likelihood)
         index = indexes.build(params, given._replace(table=table))
         cost = self._match(index, table, self._few, 1)
-        return cost if cost > _HOPELESS * best else self._match(index, table, self.events, _REPEATS)
+        return cost if cost > HOPELESS * best else self._match(index, table, self.events, _REPEATS)
 
     def check(self, index: FlatIndex, table: Table) -> float:
         """What an index costs that was built of all clauses: on events that are new to it, as all will be."""

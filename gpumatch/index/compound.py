@@ -82,6 +82,8 @@ def find_compounds(given: Input, clauses: Array, access: Array) -> Compounds:
     width, counts = len(given.attributes), given.book.counts()
     ranges = _ranges(given, clauses, access)
     pays = _paying(ranges, width, counts)
+    if not pays.any():
+        return NO_COMPOUNDS
     kept = np.flatnonzero(pays[ranges.pair])
     clause, predicate, line = ranges.clause[kept], ranges.predicate[kept], (np.cumsum(pays) - 1)[ranges.pair[kept]]
     owners, partners = np.divmod(ranges.names[pays], width)
