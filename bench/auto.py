@@ -28,7 +28,7 @@ from gpumatch.workloads import Workload
 
 INDEXES = ("auto", "auto, observed", "pstbloom", "psthash", "gem", "atree", "scan")
 BARS = 500_000  # of the demo
-LONG = 5.0  # seconds after which no further pass is made
+LONG = 3.0  # seconds after which no further pass is made
 
 
 def stock_alerts(n: int) -> alerts.TextWorkload:
