@@ -34,7 +34,7 @@ _KINDS: dict[str, tuple[Kind, str]] = {
     "date64[ms]": ("date", "date"),
 }
 _MEANT = {  # names of types elsewhere
-    "int": "int64", "integer": "int64", "bigint": "int64", "long": "int64", "float": "float64", "real": "float32",
+    "int": "int64", "integer": "int64", "bigint": "int64", "long": "int64", "real": "float32",
     "str": "string", "text": "string", "varchar": "string", "datetime": "timestamp",
 }  # fmt: skip
 _TIMESTAMP = re.compile(r"timestamp(?:\[(s|ms|us|ns)?(?:,\s*)?(?:tz=)?([^\]]*)\])?")

@@ -20,7 +20,7 @@ from gpumatch.subscriptions import GroupAdder, group_alike, group_expressions
 from gpumatch.unlike import add_unlike
 
 _SPLITTING = {"atree": Splitting.NEVER}  # the other indexes are made for conjunctions
-_AUTO_SPLITTING = Splitting.BRANCHES
+_AUTO_SPLITTING = Splitting.SMALL
 _AT_ONCE = 1 << 17  # expressions that are grouped by shape at once: where all differ, shapes take much memory
 
 

@@ -16,7 +16,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/binding.py": {"_KNOWN": 1},
     "gpumatch/codes.py": {"_AT_ONCE": 1, "_LONG": 4, "_SHORT": 2},  # buckets hold four cuts
     "gpumatch/expr/constants.py": {"_EXACT": 0},
-    "gpumatch/expr/normal.py": {"_FOLDED": 1, "_LITERALS": 0, "_PER_ITEM": 1},
+    "gpumatch/expr/normal.py": {"_FOLDED": 1, "_LITERALS": 0, "_PER_ITEM": 1, "_SMALL": 1},
     "gpumatch/expr/shapes.py": {"_CACHED_SHAPES": 1, "_STRETCH": 2, "_TRIAL": 1},
     "gpumatch/index/atree.py": {"_KEPT": 0, "_PER_LEAF": 1, "_ROWS": 1, "_VALUES": 16},  # the stack, and a node
     "gpumatch/index/compound.py": {"_CODES": 1 << 30, "_DIRECT": 0, "_SHARED": 1},  # fewer codes leave no groups

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from gpumatch.expr.tree import Connective, Expr, Item, Op, Predicate
 
 _LITERALS, _PER_ITEM = 64, 4  # so much may an expression grow by being multiplied out
+_SMALL = 2  # times as many literals as it has conditions
 _FOLDED = 100  # levels of connectives that a formula may have: it is evaluated by recursion
 # A set of values of one attribute: the number of a predicate, or sets joined by a connective.
 Formula: TypeAlias = "int | tuple[str, tuple[Formula, ...]]"
@@ -24,6 +25,7 @@ class Splitting(Enum):
     """How far expressions are split into clauses. In all of them conditions on one attribute make one set of values."""
 
     PRODUCTS = "products"  # what is no conjunction is multiplied out where that stays small, else it is a program
+    SMALL = "small"  # the same where all of it makes few literals, else as the next
     BRANCHES = "branches"  # an OR of conjunctions is split into these, nothing is multiplied out
     NEVER = "never"  # one clause, of the conditions that the outermost AND joins; all else is a program
 
@@ -103,10 +105,13 @@ def normal_form(expr: Expr, is_multi: Callable[[str], bool], splitting: Splittin
     nodes = _nodes(expr, is_multi)
     root = nodes[-1]
     if splitting is Splitting.PRODUCTS:
-        part = _Splitter(len(expr.program)).split(nodes)
+        part = _Splitter(_LITERALS + _PER_ITEM * len(expr.program)).split(nodes)
     else:
-        branches = _branches(root) if splitting is Splitting.BRANCHES else None
-        part = _conjuncts(root, True) if branches is None else branches
+        found = None if splitting is Splitting.NEVER else _branches(root)
+        if found is None and splitting is Splitting.SMALL:
+            small = _Splitter(_SMALL * sum(not isinstance(item, Op) for item in expr.program)).split(nodes)
+            found = None if small.residuals else small
+        part = _conjuncts(root, True) if found is None else found
     merged = [clause for clause in map(_merge, part.clauses) if clause is not None]
     return Form(tuple(merged), _program(part.residuals) if merged else ())
 
@@ -295,8 +300,8 @@ def _positive(item: Literal | bool) -> Iterable[Step]:
 class _Splitter:
     """Makes clauses of a node from those of its operands, as long as they do not grow too many."""
 
-    def __init__(self, length: int) -> None:
-        self.limit = _LITERALS + _PER_ITEM * length  # literals in all clauses together
+    def __init__(self, limit: int) -> None:
+        self.limit = limit  # of literals in all clauses together
 
     def split(self, nodes: Sequence[_Node]) -> _Part:
         """What makes the last node true; nodes come after their operands."""

@@ -14,7 +14,7 @@ from gpumatch.expr.normal import Elements, Form, Formula, Literal, Presence, Spl
 from gpumatch.schema import Schema
 from tests.conformance.strategies import events, expressions, schemas
 
-PRODUCTS, BRANCHES, NEVER = Splitting
+PRODUCTS, SMALL, BRANCHES, NEVER = Splitting
 KINDS = {name: "list<int64>" if name == "t" else "int64" for name in "abcdefght"}
 
 
@@ -76,7 +76,8 @@ def test_a_form_is_true_where_the_expression_is(splitting: Splitting, case: tupl
             assert truth(found, plainer, event, schema) == (evaluate(expr, event, schema) is True), (str(expr), found)
         leaves = sum(1 for item in plainer.program if not isinstance(item, Op))
         if splitting is not PRODUCTS:
-            assert sum(sizes(found)) + sum(1 for step in found.program if not isinstance(step, Op)) <= leaves
+            literals = sum(sizes(found)) + sum(1 for step in found.program if not isinstance(step, Op))
+            assert literals <= (2 if splitting is SMALL else 1) * leaves
         if splitting is NEVER:
             assert len(found.clauses) <= 1
 
@@ -175,3 +176,22 @@ def test_ten_thousand_predicates(splitting: Splitting, kind: str) -> None:
     if kind == "or" and splitting is NEVER:
         expected = ([0], 10_001)
     assert (sizes(found), len(found.program)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "clauses"),
+    [
+        ("(a = 1 OR b = 2) AND c = 3 AND d = 4", [3, 3]),
+        ("a = 1 AND b = 2 OR c = 3", [2, 1]),
+        ("(a = 1 OR b = 2 OR c = 3) AND (d = 4 OR e = 5) AND f = 6", None),  # would be 18 literals of 6
+        ("(a = 1 XOR b = 2) AND c = 3", [3, 3]),
+    ],
+)
+def test_small_products(text: str, clauses: list[int] | None) -> None:
+    found = form(text, SMALL)
+    if clauses is None:
+        assert found == form(text, BRANCHES)
+        assert found.program
+    else:
+        assert sizes(found) == clauses
+        assert not found.program
