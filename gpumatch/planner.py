@@ -191,7 +191,8 @@ def _others(costs: Costs, everything: Array, offers: Sequence[_Offer], off: floa
 def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> tuple[list[_Offer], float]:
     """The offers, the best first, with times in the place of the most promising ones' estimates; and what these were
     off, by which the others' estimates, and those of indexes that are not compiled, are corrected."""
-    found, rest, off = [], [*offers[_TRIED:]], []
+    found, rest = [], [*offers[_TRIED:]]
+    off: list[float] = []
     best = np.inf
     for offer in offers[:_TRIED]:
         hopeless = off and statistics.median(off) * offer.cost > trials.HOPELESS * best

@@ -70,7 +70,8 @@ def test_every_kind_is_drawn() -> None:
     assert set(pictures.CHARTS) == set(KINDS)
 
 
-def test_scan_by_attribute() -> None:
+def test_scan_by_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumatch.index.postings._TESTED", 0)
     schema = {"sym": "string", "px": "float64", "tags": "list<string>", "qty": "int64"}
     matcher = texts(schema, gm.Scan(), "sym = 'A'", "sym = 'B'", "px > 3", "tags = 'x'", "tags IS NULL", "px IS NULL")
     [chart] = charts(matcher)

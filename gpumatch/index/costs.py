@@ -150,10 +150,11 @@ class Costs:
         share[: len(keys)] = 1 / count[number]
         before = np.append(0.0, np.cumsum(_LEAF * share * self._likelihood))
         each: Array = np.diff(before[table.clause_ptr])
-        items = np.maximum(table.program_item, -1)
-        steps = np.append(0.0, np.cumsum(np.where(items >= 0, np.diff(before)[items], 0.0)))
-        programs = np.append(np.diff(steps[table.program_ptr]), 0.0)  # the last for clauses with none
-        return each + programs[table.clause_program]
+        steps = np.append(np.diff(before), 0.0)[np.maximum(table.program_item, -1)]  # operators cost nothing here
+        ends = np.append(0.0, np.cumsum(steps))
+        programs = np.append(np.diff(ends[table.program_ptr]), 0.0)  # the last for clauses with none
+        each += programs[table.clause_program]
+        return each
 
     def _bitsets(self, dims: Dims, clauses: Array) -> Array:
         """Nanoseconds of each clause in bitsets over these dimensions."""

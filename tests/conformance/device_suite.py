@@ -149,6 +149,7 @@ def test_a_plan_tells_the_device() -> None:
 def test_parts_with_an_index_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four of seven clauses in bitsets, and expressions in a graph: some subscriptions have clauses in two parts."""
     monkeypatch.setattr("gpumatch.planner._FEW", 0)
+    monkeypatch.setattr("gpumatch.expr.normal._SMALL", 0)
     monkeypatch.setattr("gpumatch.planner._rank", lambda offer: -len(offer.parts))
     monkeypatch.setattr("gpumatch.planner.Costs.dense", lambda self, clauses: clauses[clauses % 7 > 2])
     right = filled(copies=6)
