@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import abe
@@ -30,7 +29,6 @@ from gpumatch.workloads import Workload
 
 INDEXES = ("auto", "auto, observed", "pstbloom", "psthash", "gem", "atree", "scan")
 BARS = 500_000  # of the demo
-RESULTS = Path(__file__).parent / "results" / "auto.json"  # workloads that are not measured again keep their lines
 LONG = 3.0  # seconds after which no further pass is made
 
 
@@ -169,8 +167,8 @@ def main() -> int:
     given.add_argument("--repeats", type=int, default=5, help="passes, of which the best counts")
     options = given.parse_args()
     console = terminal()
-    held = RESULTS.exists() and json.loads(RESULTS.read_text())["results"]
-    found = [Line(**line) for line in held or ()]
+    path = options.out / "auto.json"  # workloads that are not measured again keep their lines
+    found = [Line(**line) for line in json.loads(path.read_text())["results"]] if path.exists() else []
     for name in options.workloads.split(","):
         new = lines(name, options)
         found = [line for line in found if line.workload != name] + new

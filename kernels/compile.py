@@ -94,6 +94,6 @@ def _announce(one: Any, before: int) -> None:
         return
     _announced = True
     LOG.warning(
-        "gpumatch compiles its kernels for this machine, once: some ten seconds, up to a minute for all indexes. "
+        "gpumatch compiles its kernels for this machine, once: ten seconds or more for each index. "
         "`gpumatch warm-up` does it ahead of time"
     )
