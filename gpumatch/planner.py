@@ -30,7 +30,7 @@ _WORTH = 1.25  # by this factor an index must seem faster than one that is bette
 _CALLS = 256  # that are remembered for what matching costs
 _CELLS = (64, 32, 16)  # cells of Gem, fewer where memory is short
 _SHARE = 64  # a part of so little of the clauses costs more than it saves
-_TRIED = 3  # offers that are timed
+_TRIED = 4  # offers that are timed
 _SEVERAL = 1.2  # by this factor parts must be faster than one index for all: their results are merged
 
 
@@ -191,48 +191,62 @@ def _others(costs: Costs, everything: Array, offers: Sequence[_Offer], off: floa
 def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> tuple[list[_Offer], float]:
     """The offers, the best first, with times in the place of the most promising ones' estimates; and what these were
     off, by which the others' estimates, and those of indexes that are not compiled, are corrected."""
-    found, rest = [], [*offers[_TRIED:]]
+    promising = _promising(offers)
+    found, rest = [], []
     off: list[float] = []
+    known: dict[tuple[IndexParams, int], float] = {}  # several offers have parts in common
     best = np.inf
-    for offer in offers[:_TRIED]:
+    for offer in offers:
         hopeless = off and statistics.median(off) * offer.cost > trials.HOPELESS * best
-        if hopeless or not all(timing.possible(part.params) for part in offer.parts):
+        if hopeless or offer.name not in promising or not all(timing.possible(part.params) for part in offer.parts):
             rest.append(offer)
             continue
-        times = [timing.time(part.params, part.clauses, best) for part in offer.parts]
-        timed = zip(offer.parts, times, strict=True)
-        parts = tuple(part._replace(reason=f"{part.reason}; tried", cost=cost) for part, cost in timed)
-        found.append(_Offer(parts, _SEVERAL if len(parts) > 1 else 1.0))
-        off.append(sum(times) / offer.cost)
-        best = min(best, sum(times))
+        parts = []
+        for part in offer.parts:
+            key = part.params, id(part.clauses)
+            known[key] = known[key] if key in known else timing.time(part.params, part.clauses, best)
+            parts.append(part._replace(reason=f"{part.reason}; tried", cost=known[key]))
+        found.append(_Offer(tuple(parts), _SEVERAL if len(parts) > 1 else 1.0))
+        off.append(found[-1].cost / offer.cost)
+        best = min(best, found[-1].cost)
     if not found:
         return sorted(rest, key=_rank), 1.0
     factor = statistics.median(off)
     for offer in rest:
-        parts = tuple(part._replace(cost=factor * part.cost) for part in offer.parts)
-        found.append(_Offer(parts, _WORTH * offer.doubt))
+        grown = tuple(part._replace(cost=factor * part.cost) for part in offer.parts)
+        found.append(_Offer(grown, _WORTH * offer.doubt))
     return sorted(found, key=_rank), factor
 
 
+def _promising(offers: Sequence[_Offer]) -> list[str]:
+    """The names of the offers to try: those first that are the cheapest with their first kind of index."""
+    leading = {offer.parts[0].params.kind: offer.name for offer in reversed(offers)}
+    return sorted((offer.name for offer in offers), key=lambda name: name not in leading.values())[:_TRIED]
+
+
 def _offers(costs: Costs, everything: Array, memory_limit: int | None) -> list[_Offer]:
-    """Indexes that hold everything: one for all, or A-Tree for what is no conjunction and others for the rest."""
-    programs = costs.programs(everything)
-    expressions, rest = everything[programs], everything[~programs]
-    whole = _conjunctions(costs, everything, memory_limit)
+    """Indexes that hold everything: one for all, or A-Tree for what it finds cheaper and others for the rest."""
+    offers = _conjunctions(costs, everything, memory_limit)
     if len(everything) <= _FEW:
-        return whole
-    many = len(expressions) > _FEW
-    offers = [offer.doubted(_WORTH) if many else offer for offer in whole]
-    why = f"{len(expressions)} expressions that are no conjunctions" if many else "equal parts are evaluated once"
-    reason = f"auto: {why}"
+        return offers
     if _fits(costs, ATree(), everything, memory_limit):
-        tree = _Part(ATree(), everything, reason, costs.of(ATree(), everything))
-        offers.append(_Offer((tree,), _WORTH if len(rest) else 1.0))
-    if many and len(rest) and _fits(costs, ATree(), expressions, memory_limit):
-        tree = _Part(ATree(), expressions, reason, costs.of(ATree(), expressions))
-        left = None if memory_limit is None else memory_limit - costs.bytes_of(ATree(), expressions)
-        offers += [offer._replace(parts=(*offer.parts, tree)) for offer in _conjunctions(costs, rest, left)]
+        offers.append(_one(costs, ATree(), everything, _equal_parts(everything), _WORTH))
+    shared = costs.shared(everything)
+    rest = np.setdiff1d(everything, shared, assume_unique=True)
+    if _both(shared, rest) and _fits(costs, ATree(), shared, memory_limit):
+        tree = _one(costs, ATree(), shared, _equal_parts(shared))
+        left = None if memory_limit is None else memory_limit - costs.bytes_of(ATree(), shared)
+        offers += [offer._replace(parts=offer.parts + tree.parts) for offer in _conjunctions(costs, rest, left)]
     return offers
+
+
+def _equal_parts(clauses: Array) -> str:
+    return f"equal parts of {len(clauses)} clauses are evaluated once"
+
+
+def _both(some: Array, rest: Array) -> bool:
+    """Are there enough of both that they deserve indexes of their own?"""
+    return len(some) > _FEW and len(rest) * _SHARE > len(some) + len(rest)
 
 
 def _conjunctions(costs: Costs, clauses: Array, memory_limit: int | None) -> list[_Offer]:
@@ -268,7 +282,7 @@ def _split(costs: Costs, clauses: Array, memory_limit: int | None) -> list[_Offe
     """Bitsets for clauses that one predicate does not find cheaply, postings for the others, if both are many."""
     dense = costs.dense(clauses)
     rest = np.setdiff1d(clauses, dense, assume_unique=True)
-    if len(dense) <= _FEW or len(rest) * _SHARE <= len(clauses):
+    if not _both(dense, rest):
         return []
     for cells in _CELLS:
         gem = Gem(cells)

@@ -25,8 +25,10 @@ _EVENTS = 512  # a tile of A-Tree
 _FEW_EVENTS = 64  # by which one that is far too slow is told
 HOPELESS = 4.0  # times the best: not worth a better measurement
 _REPEATS = 3
+_LONG = 100_000_000  # nanoseconds of calls after which no further one is made
 _SLOW = 100_000.0  # nanoseconds per event above which a few events tell enough of an index
 _DRAWS = 64  # clauses, at most, that give an event its values
+_HASH = np.uint32(0x9E3779B1)
 _ALIKE = 1 << 16  # clauses among which those are looked for that name the same value
 
 
@@ -51,12 +53,18 @@ class Trials:
         """What all of these clauses cost: measured on a sample, and grown. ``best`` is what it competes with."""
         if len(clauses) <= _SAMPLE:
             return self._measure(params, clauses, best)
-        many, few = (clauses[:: -(-len(clauses) // size)] for size in (_SAMPLE, _SAMPLE // 4))
+        many, few = (self._some(clauses, size) for size in (_SAMPLE, _SAMPLE // 4))
         cost = self._measure(params, many, best)
         if cost > HOPELESS * best:
             return cost * len(clauses) / len(many)
         each = max(cost - self._measure(params, few, best), 0.0) / (len(many) - len(few))
         return cost + each * (len(clauses) - len(many))
+
+    def _some(self, clauses: Array, size: int) -> Array:
+        """About so many of the clauses: all those of some rows, by a hash, since rows of a kind may be regular."""
+        place = self._given.table.clause_row[clauses].astype(np.uint32) * _HASH
+        kept: Array = clauses[place < np.uint32(size / len(clauses) * 2**32)]
+        return kept
 
     def _measure(self, params: IndexParams, clauses: Array, best: float) -> float:
         table, likelihood = self._part(clauses)
@@ -64,7 +72,8 @@ class Trials:
         table, _ = indexes.arrange([(params, np.arange(len(clauses)))], given, likelihood)
         index = indexes.build(params, given._replace(table=table))
         cost = self._match(index, table, self._few, 1)
-        return cost if cost > HOPELESS * best else self._match(index, table, self.events, _REPEATS)
+        slow = cost > _SLOW and KINDS[params.kind].events(index) > _EVENTS
+        return cost if slow or cost > HOPELESS * best else self._match(index, table, self.events, _REPEATS)
 
     def check(self, index: FlatIndex, table: Table) -> float:
         """What an index costs that was built of all clauses: on events that are new to it, as all will be."""
@@ -81,8 +90,8 @@ class Trials:
 
     def _match(self, index: FlatIndex, table: Table, events: CodedEvents, repeats: int) -> float:
         """Nanoseconds per event: the first call, or the fastest of the next ones, which need load no machine code."""
-        times = []
-        for _ in range(1 + repeats):
+        times: list[int] = []
+        while len(times) <= repeats and (len(times) < 2 or sum(times) < _LONG):
             start = time.thread_time_ns()
             indexes.match(index, self._given.attributes, table, events, False)
             times.append(time.thread_time_ns() - start)

@@ -165,12 +165,12 @@ def is_dense(live, live_count, parent_ptr, units):
 
 
 @scalar
-def emit(row, at, repeats, once, values, had, found, links):
+def emit(row, at, once, values, had, found, links):
     """Add a row to each event that has a bit at ``at``. ``had``: bits of events that have a shared row already.
 
     The rows of an event lie in chunks: the first is its own, ``following`` leads from one to the next.
     """
-    following, cursor, last, chunks = links
+    following, cursor, chunks = links
     for w in range(WORDS):
         bits = values[np.uint64(at + w)]
         if once:
@@ -180,10 +180,6 @@ def emit(row, at, repeats, once, values, had, found, links):
         while bits != 0:
             e = (np.uint64(w) << U6) + trailing_zeros(bits)
             bits &= bits - U1
-            if repeats:
-                if last[e] == row:
-                    continue
-                last[e] = row
             here = cursor[e]
             found[here] = row
             here += U1
@@ -230,12 +226,12 @@ def set_always(always, count, state, values):
 @scalar
 def sweep(dense, rows, programs, base, sizes, marks, state, values, had, found, links):
     """Evaluate units, and emit the rows of clauses; returns values, found and links as they are now, and how many."""
-    clause_row, repeats, once = rows
+    clause_row, once = rows
     unit_ptr, items, parent_ptr, parent = programs
     n_leaves, n_inner, n_events = sizes
     todo, summary = marks
     slot = state[0]
-    following, cursor, last, chunks = links
+    following, cursor, chunks = links
     stack = (np.empty(NEST + 1, np.bool_), np.empty(NEST + 1, np.bool_), np.empty(NEST + 1, np.uint64))
     evaluated = 0
     units = unit_ptr.size - 1
@@ -254,13 +250,13 @@ def sweep(dense, rows, programs, base, sizes, marks, state, values, had, found, 
         elif at > 0:
             if (np.int64(chunks[0]) + n_events) * ROOM > found.size:
                 found, following = grow(found), grow(following)
-            emit(row, at, repeats, once, values, had, found, (following, cursor, last, chunks))
+            emit(row, at, once, values, had, found, (following, cursor, chunks))
         if not dense:
             todo[u >> 6] &= ~(U1 << np.uint64(u & 63))
             if todo[u >> 6] == 0:
                 summary[u >> 12] &= ~(U1 << np.uint64((u >> 6) & 63))
         u = next_unit(u, units, dense, todo, summary)
-    return values, found, (following, cursor, last, chunks), evaluated
+    return values, found, (following, cursor, chunks), evaluated
 
 
 @scalar
@@ -279,7 +275,7 @@ def match_atree(events, rows, leaves, programs, sizes, scratch):
     A clause whose row is below zero is passed over. ``scratch`` are slots of nodes and marks of units, all zero before
     and after, and buffers, which are returned, since they may have grown; that of shared rows is all zero, too.
     """
-    clause_row, n_rows, once, repeats = rows
+    clause_row, n_rows, once = rows
     directory, node_ptr, waiting, piece_node, piece_lo, piece_hi, base = leaves
     n_leaves, n_inner, always = sizes
     slot, live, todo, summary, values, found, had = scratch
@@ -290,7 +286,7 @@ def match_atree(events, rows, leaves, programs, sizes, scratch):
         found = grow(found)
     following, chunks = np.empty(found.size // ROOM, np.uint64), np.full(1, n_events, np.uint64)
     cursor = np.arange(n_events).astype(np.uint64) * CHUNK
-    links = (following, cursor, np.full(n_events, -1, np.int32), chunks)
+    links = (following, cursor, chunks)
     values = set_always(always, n_events, state, values)
     values = set_leaves(events, directory, (node_ptr, waiting), (piece_node, piece_lo, piece_hi), state, values)
     dense = is_dense(live, live_count[0], programs[2], programs[0].size - 1)
@@ -301,7 +297,7 @@ def match_atree(events, rows, leaves, programs, sizes, scratch):
         had = np.zeros(n_rows * WORDS, np.uint64)
     counts = (n_leaves, n_inner, n_events)
     values, found, links, evaluated = sweep(
-        dense, (clause_row, repeats, once), programs, base, counts, (todo, summary), state, values, had, found, links
+        dense, (clause_row, once), programs, base, counts, (todo, summary), state, values, had, found, links
     )
     for i in range(live_count[0]):
         slot[live[i]] = 0

@@ -400,9 +400,19 @@ def find_shared(first, last, clauses, memo, predicates, attributes, shared, dag)
         seen[g], held[g] = True, h
 
 
+@routine
+def join_row(first, last, roots, dag):
+    """Give the first of a row's clauses the node of "one of them is true", and the others that of no event."""
+    child, top = dag[2], start(dag)
+    for c in range(first, last):
+        child[top + c - first] = roots[c]
+        roots[c] = FALSE_NODE
+    roots[first] = join(OR, last - first, dag)
+
+
 @driver
-def intern_clauses(first, last, clauses, predicates, programs, attributes, room, roots):
-    """The graph of clauses ``first:last``, and the node of each in ``roots``.
+def intern_clauses(first, last, rows, clauses, predicates, programs, attributes, room, roots):
+    """The graph of clauses ``first:last``, and the node of each in ``roots``; those of one row are together.
 
     ``room``: nodes and children that predicates can make at most.
     """
@@ -431,6 +441,7 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
         np.empty(longest, np.int64),
     )
     members = np.empty(2 * longest, np.int64)
+    begun = first  # the first clause of the row at hand
     for c in range(first, last):
         g = clause_program[c]
         length = program_ptr[g + 1] - program_ptr[g] if g >= 0 else 0
@@ -442,6 +453,11 @@ def intern_clauses(first, last, clauses, predicates, programs, attributes, room,
             node = np.int64(program_nodes[g])
         literals = (clause_ptr[c], clause_ptr[c + 1])
         roots[c - first] = clause_node(literals, g >= 0 and shared[g], node, memo, predicates, attributes, members, dag)
+        if rows[c] != rows[begun]:
+            begun = c
+        if c > begun and (c + 1 == last or rows[c + 1] != rows[c]):
+            dag = more_room(c + 1 - begun, dag, room)
+            join_row(begun - first, c + 1 - first, roots, dag)
     n = count[0]
     ops, ptr, child = dag[:3]
     return ops[:n].copy(), ptr[: n + 1].copy(), child[: ptr[n]].copy()

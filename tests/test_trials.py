@@ -119,7 +119,8 @@ def test_estimates_of_others_are_corrected_by_what_was_timed(monkeypatch: pytest
     times(monkeypatch, {"pstbloom": 10_000 * before["pstbloom"]})
     after = shown(filled())
     assert after.keys() == before.keys()
-    assert after == pytest.approx({name: 10 * cost for name, cost in before.items()}, rel=0.2)
+    for name in planner.KINDS:  # the clock knows of no parts
+        assert after[name] == pytest.approx(10 * before[name], rel=0.2)
 
 
 def test_few_clauses_and_a_variable_leave_them_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpumatch.coded import CodedEvents, Table, likelihoods
 from gpumatch.codes import pointers, read_only, spans
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, ascent, bits_of, by_likelihood, count
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_likelihood, count
 from gpumatch.index.ladder import by_block
 from gpumatch.kernels import atree as kernels
 from gpumatch.kernels import atree_build, dag
@@ -48,7 +48,6 @@ ARRAYS = {
     "level_ptr": ArraySpec("int64", "units of one level do not use each other: where each level starts, and clauses"),
     "parent_ptr": ArraySpec("int64", "per node: where the units that wait for it start"),
     "parent": ArraySpec("int32", "units that wait for a node"),
-    "ascending": ArraySpec("uint8", "one number: rows rise with clauses (1), without gaps (2), or do not (0)"),
     "graph": ArraySpec("int64", "nodes and edges of the graph, and the node that is always true, -1 if there is none"),
 }
 
@@ -73,11 +72,12 @@ class _Graph(NamedTuple):
 
 
 def _graph(given: Input, roots: Array) -> _Graph:
-    """The graph of the clauses; ``roots`` gets the node of each."""
+    """The graph of the clauses; ``roots`` gets the node of each, that of a row with several at its first clause."""
     attributes, book, table, first, last = given[:5]
     ops, ptr, child = dag.intern_clauses(
         first,
         last,
+        table.clause_row,
         (table.clause_ptr, table.clause_program),
         table.predicates(),
         (table.program_ptr, table.program_item),
@@ -207,7 +207,6 @@ def build(params: ATree, given: Input) -> dict[str, Array]:
         "piece_hi": leaves.predicate[:, 3].copy(),
         "base": base,
         **_units(graph, roots, len(leaves.node), _chances(given, graph, leaves), number, base),
-        "ascending": ascent(given.table.clause_row[given.first : given.last]),
         "graph": np.array([np.count_nonzero(graph.uses), graph.edges, number[dag.TRUE_NODE]], np.int64),
     }
     return {name: arrays[name] for name in ARRAYS}
@@ -253,7 +252,7 @@ def _match_tile(index: FlatIndex, table: Table, events: CodedEvents, once: bool)
     inner = int(arrays["level_ptr"][-1])
     offsets, rows, buffers, evaluated = kernels.match_atree(
         events.arrays(),
-        (table.clause_row[index.first : index.last], table.length, once, not arrays["ascending"][0]),
+        (table.clause_row[index.first : index.last], table.length, once),
         tuple(arrays[name] for name in _LEAVES),
         tuple(arrays[name] for name in _PROGRAMS),
         (len(arrays["parent_ptr"]) - 1 - inner, inner, int(arrays["graph"][2])),
@@ -266,7 +265,7 @@ def _match_tile(index: FlatIndex, table: Table, events: CodedEvents, once: bool)
 
 
 def place(params: ATree, given: Input, clauses: Array) -> Array:
-    """Clauses in the order of their rows: so matches are found in the order in which they are returned."""
+    """Clauses in the order of their rows: those of one row are joined, and matches are found in that order."""
     rows: Array = given.table.clause_row[clauses]
     return rows
 

@@ -86,11 +86,6 @@ class Costs:
         self._chance = np.empty((4, len(given.table.clause_row)))
         kernels.chances(given.table.clause_ptr, self._likelihood, self._chance)
 
-    def programs(self, clauses: Array) -> Array:
-        """Which of the clauses have a program: they are no conjunctions."""
-        marks: Array = self._given.table.clause_program[clauses] >= 0
-        return marks
-
     def of(self, params: IndexParams, clauses: Array) -> float:
         """Nanoseconds per event."""
         some, base = _sample(clauses), _CALL + self.entries * _LOOKUP
@@ -173,6 +168,13 @@ class Costs:
         if len(found) == 0:
             return found
         kept: Array = found[self._bitsets(Dims(self._given, _sample(found)), found) < postings]
+        return kept
+
+    def shared(self, clauses: Array) -> Array:
+        """Those of the clauses that a graph of expressions finds cheaper than postings do; of a row all or none."""
+        saved = self._postings(clauses) + self._evaluated(clauses) - self._expressions(clauses)
+        rows = self._given.table.clause_row[clauses]
+        kept: Array = clauses[np.bincount(rows, saved)[rows] > 0]
         return kept
 
     def dimensions(self, clauses: Array) -> int:
