@@ -17,6 +17,7 @@ from gpumatch.device import resolve_device
 from gpumatch.errors import DeviceError, GpumatchError
 from gpumatch.events import EventBatch
 from gpumatch.matcher import Matcher
+from gpumatch.planner import plainest
 from gpumatch.workloads import DenseEvents, SparseEvents, make
 
 _CHECKED = 64  # events whose matches are compared with those of a scan on the CPU
@@ -56,7 +57,7 @@ def measure(
     matcher.compact()
     build_s = time.perf_counter() - start
     given = made.events(events)
-    plain = Matcher(made.schema, "scan", "cpu")
+    plain = Matcher(made.schema, plainest().choices[0], "cpu")
     made.add_to(plain)
     few = _slice(given, 0, _CHECKED)
     if matcher.match(few) != plain.match(few):

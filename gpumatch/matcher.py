@@ -21,10 +21,10 @@ from gpumatch.errors import GpumatchError, IdError, SchemaError, UnknownIdError
 from gpumatch.events import EventBatch
 from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
-from gpumatch.index import IndexParams, params_from
+from gpumatch.index import IndexParams, kind_of, params_from
 from gpumatch.longform import predicate_block
 from gpumatch.parquet_in import Parquet
-from gpumatch.planner import Plan, Wishes, checked_limit, requested_index
+from gpumatch.planner import Plan, Wishes, checked_limit, requested_index, splitting_for
 from gpumatch.predicates import Array, Attributes, BlockBuilder
 from gpumatch.ranges import range_block
 from gpumatch.results import Matches
@@ -32,7 +32,7 @@ from gpumatch.schema import Schema, SchemaLike
 from gpumatch.segments import Segment, Source, join_sources, segment_from
 from gpumatch.shares import shared_block
 from gpumatch.snapshot import Engine, Host, Snapshot, match_slices
-from gpumatch.sources import Rejected, arrow_table, bad_ids, id_array, id_problem, splitting_for
+from gpumatch.sources import Rejected, arrow_table, bad_ids, id_array, id_problem
 from gpumatch.strangers import Spelling, Strangers
 
 if TYPE_CHECKING:
@@ -76,9 +76,11 @@ class Matcher:
                 zone_named(kind.zone, name)  # an unknown zone is an error now, not at the first constant
         self._attributes = Attributes.of(self.schema)
         self._requested = requested_index(index)
-        self._splitting = splitting_for(None if self._requested is None else self._requested.kind)
+        self._splitting = splitting_for(self._requested)
         self._memory_limit = checked_limit(memory_limit, self._requested)
         self.device, self._device_reason = resolve_device(device)
+        if self.device != "cpu" and self._requested is not None:
+            kind_of(self._requested).check_device()
         self._engine = _engine(self.device)
         self._lock = threading.RLock()
         self._snapshot = Snapshot()

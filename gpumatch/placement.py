@@ -68,7 +68,7 @@ class Placement:
 
     def _resident(self, segment: Segment) -> Resident:
         if id(segment) not in self._residents:
-            indexes = [part.index for part in segment.parts]
+            indexes = [(part.index, part.work) for part in segment.parts]
             parts = Parts(segment.attributes, segment.used, segment.book, segment.table, indexes)
             try:
                 made = Resident(self._card, parts)

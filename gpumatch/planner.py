@@ -19,33 +19,45 @@ import numpy as np
 from gpumatch import trials
 from gpumatch.coded import Table
 from gpumatch.errors import SchemaError, nearest
-from gpumatch.index import KINDS, ATree, FlatIndex, Gem, IndexParams, Input, PstBloom, PstHash, Scan, params_from
-from gpumatch.index.costs import Costs
+from gpumatch.expr.normal import Splitting
+from gpumatch.index import KINDS, FlatIndex, IndexParams, Input, Kind, kind_of, params_from
+from gpumatch.index.costs import Costs, sample
+from gpumatch.index.flat import Planning
 from gpumatch.kernels.compile import compilations
 from gpumatch.predicates import Array
 
-INDEX_NAMES = ("auto", *KINDS)
 _FEW = 64  # clauses up to which building postings by block does not pay
 _WORTH = 1.25  # by this factor an index must seem faster than one that is better known
 _CALLS = 256  # that are remembered for what matching costs
-_CELLS = (64, 32, 16)  # cells of Gem, fewer where memory is short
 _SHARE = 64  # a part of so little of the clauses costs more than it saves
 _TRIED = 4  # offers that are timed
 _SEVERAL = 1.2  # by this factor parts must be faster than one index for all: their results are merged
+
+
+def index_names() -> tuple[str, ...]:
+    """What ``index=`` takes as text."""
+    return "auto", *KINDS
 
 
 def requested_index(index: str | IndexParams) -> IndexParams | None:
     """What ``index=`` asks for: parameters, or None for "auto"."""
     if isinstance(index, IndexParams):
         return index
-    if not isinstance(index, str) or index not in INDEX_NAMES:
-        hint = nearest(index, INDEX_NAMES) if isinstance(index, str) else ""
+    names = index_names()
+    if not isinstance(index, str) or index not in names:
+        hint = nearest(index, names) if isinstance(index, str) else ""
         if isinstance(index, type) and issubclass(index, IndexParams):
             hint = f"; write {index.__name__}(), with parentheses"
+        example = next(iter(KINDS.values())).params
         raise SchemaError(
-            f"index is one of {', '.join(INDEX_NAMES)} or parameters such as Scan(), found {index!r}{hint}"
+            f"index is one of {', '.join(names)} or parameters such as {example.__name__}(), found {index!r}{hint}"
         )
     return None if index == "auto" else KINDS[index].params()
+
+
+def splitting_for(index: IndexParams | None) -> Splitting:
+    """How far expressions are split for an index, or for any (None)."""
+    return Splitting.SMALL if index is None else kind_of(index).splitting
 
 
 def checked_limit(memory_limit: int | None, index: IndexParams | None) -> int | None:
@@ -151,7 +163,7 @@ def choose(wishes: Wishes, given: Input, likelihood: Array) -> tuple[list[Choice
     timing = trials.Trials(given, likelihood, costs.entries) if trials.wanted(len(everything)) else None
     off = 1.0
     if wishes.index is not None:
-        offers = [_Offer((_Part(wishes.index, everything, "as asked", costs.of(wishes.index, everything)),))]
+        offers = [_Offer((_Part(wishes.index, everything, "as asked", _cost(costs, wishes.index, everything)),))]
     else:
         offers = sorted(_offers(costs, everything, wishes.memory_limit), key=_rank)
         if timing is not None and len(offers) > 1:
@@ -184,7 +196,7 @@ def _others(costs: Costs, everything: Array, offers: Sequence[_Offer], off: floa
     found = {offer.name: _us(offer.cost) for offer in offers[1:]}
     for kind in KINDS.values():
         if kind.params.kind not in (*found, offers[0].name):
-            found[kind.params.kind] = _us(off * costs.of(kind.params(), everything))
+            found[kind.params.kind] = _us(off * _cost(costs, kind.params(), everything))
     return tuple(sorted(found.items(), key=lambda pair: pair[1]))
 
 
@@ -224,79 +236,66 @@ def _promising(offers: Sequence[_Offer]) -> list[str]:
     return sorted((offer.name for offer in offers), key=lambda name: name not in leading.values())[:_TRIED]
 
 
-def _offers(costs: Costs, everything: Array, memory_limit: int | None) -> list[_Offer]:
-    """Indexes that hold everything: one for all, or A-Tree for what it finds cheaper and others for the rest."""
-    offers = _conjunctions(costs, everything, memory_limit)
-    if len(everything) <= _FEW:
-        return offers
-    if _fits(costs, ATree(), everything, memory_limit):
-        offers.append(_one(costs, ATree(), everything, _equal_parts(everything), _WORTH))
-    shared = costs.shared(everything)
-    rest = np.setdiff1d(everything, shared, assume_unique=True)
-    if _both(shared, rest) and _fits(costs, ATree(), shared, memory_limit):
-        tree = _one(costs, ATree(), shared, _equal_parts(shared))
-        left = None if memory_limit is None else memory_limit - costs.bytes_of(ATree(), shared)
-        offers += [offer._replace(parts=offer.parts + tree.parts) for offer in _conjunctions(costs, rest, left)]
-    return offers
+def _cost(costs: Costs, params: IndexParams, clauses: Array) -> float:
+    """Nanoseconds per event by estimate, of which a sample of the clauses tells."""
+    kind, some = kind_of(params), sample(clauses)
+    each = float(kind.cost(params, costs, some).sum())
+    return costs.event + kind.overhead(params, costs) + each * len(clauses) / max(len(some), 1)
 
 
-def _equal_parts(clauses: Array) -> str:
-    return f"equal parts of {len(clauses)} clauses are evaluated once"
+def _considered() -> list[tuple[Kind, Planning]]:
+    """The kinds that are considered for many clauses."""
+    known = [(kind, kind.planning) for kind in KINDS.values() if kind.planning is not None]
+    return [(kind, planning) for kind, planning in known if not planning.last_resort]
 
 
-def _both(some: Array, rest: Array) -> bool:
-    """Are there enough of both that they deserve indexes of their own?"""
-    return len(some) > _FEW and len(rest) * _SHARE > len(some) + len(rest)
+def _offers(costs: Costs, clauses: Array, memory_limit: int | None, parted: Sequence[str] = ()) -> list[_Offer]:
+    """Indexes that hold the clauses: one for all, or one for those that it finds cheaper and others for the rest.
 
-
-def _conjunctions(costs: Costs, clauses: Array, memory_limit: int | None) -> list[_Offer]:
-    """Indexes for clauses that are found by their predicates; a program that one may have is tested at the end."""
+    ``parted``: kinds that have a part already; those that lead may have one besides.
+    """
     if len(clauses) <= _FEW:
-        return _found(costs, clauses)
-    offers = [it for it in _found(costs, clauses) if _fits(costs, it.parts[0].params, clauses, memory_limit)]
-    gem = next((Gem(cells) for cells in _CELLS if _fits(costs, Gem(cells), clauses, memory_limit)), None)
-    if gem is not None:
-        offers.append(_one(costs, gem, clauses, _wide(costs, clauses), _WORTH))
-    offers += _split(costs, clauses, memory_limit)
-    return offers or [_one(costs, Scan(), clauses, f"no other index of {len(clauses)} clauses fits the memory limit")]
+        return [_last_resort(costs, clauses)]
+    found = []
+    for kind, planning in _considered():
+        if kind.name in parted or (parted and planning.takes is not None and not planning.leads):
+            continue
+        found += _one(costs, planning, clauses, memory_limit)
+        if planning.takes is None:
+            continue
+        some = planning.takes(costs, clauses)
+        rest = np.setdiff1d(clauses, some, assume_unique=True)
+        if len(some) <= _FEW or len(rest) * _SHARE <= len(clauses):  # not enough for indexes of their own
+            continue
+        for own in _one(costs, planning, some, memory_limit):
+            used = kind.bytes(own.parts[0].params, costs, some)
+            left = None if memory_limit is None else memory_limit - used
+            for other in _offers(costs, rest, left, [*parted, kind.name]):
+                parts = own.parts + other.parts if planning.leads else other.parts + own.parts
+                found.append(_Offer(parts, own.doubt * other.doubt))
+    return found or [_last_resort(costs, clauses, "no other index of {} clauses fits the memory limit")]
 
 
-def _one(costs: Costs, params: IndexParams, clauses: Array, reason: str, doubt: float = 1.0) -> _Offer:
-    return _Offer((_Part(params, clauses, f"auto: {reason}", costs.of(params, clauses)),), doubt)
-
-
-def _wide(costs: Costs, clauses: Array) -> str:
-    return f"{len(clauses)} clauses have wide predicates on {costs.dimensions(clauses)} common dimensions"
-
-
-def _found(costs: Costs, clauses: Array) -> list[_Offer]:
-    """Indexes that find clauses by selective predicates, or test a few."""
-    if len(clauses) <= _FEW:
-        return [_one(costs, Scan(), clauses, f"{len(clauses)} clauses are tested faster than looked up")]
-    one = f"{len(clauses)} clauses, found by their most selective predicate"
-    two = f"{len(clauses)} clauses, so many that finding them by two predicates pays"
-    return [_one(costs, PstBloom(), clauses, one), _one(costs, PstHash(), clauses, two, _WORTH)]
-
-
-def _split(costs: Costs, clauses: Array, memory_limit: int | None) -> list[_Offer]:
-    """Bitsets for clauses that one predicate does not find cheaply, postings for the others, if both are many."""
-    dense = costs.dense(clauses)
-    rest = np.setdiff1d(clauses, dense, assume_unique=True)
-    if not _both(dense, rest):
-        return []
-    for cells in _CELLS:
-        gem = Gem(cells)
-        left = None if memory_limit is None else memory_limit - costs.bytes_of(gem, dense)
-        fitting = [it for it in _found(costs, rest) if _fits(costs, it.parts[0].params, rest, left)]
-        if fitting:
-            others = min(fitting, key=_rank)
-            bitsets = _one(costs, gem, dense, _wide(costs, dense))
-            return [_Offer((*bitsets.parts, *others.parts), _WORTH)]
+def _one(costs: Costs, planning: Planning, clauses: Array, memory_limit: int | None) -> list[_Offer]:
+    """One index for all of the clauses, the fastest that fits the memory; none if none does."""
+    for params in planning.choices:
+        if memory_limit is None or kind_of(params).bytes(params, costs, clauses) <= memory_limit:
+            part = _Part(params, clauses, f"auto: {planning.reason(costs, clauses)}", _cost(costs, params, clauses))
+            return [_Offer((part,), planning.doubt)]
     return []
 
 
-def _fits(costs: Costs, params: IndexParams, clauses: Array, memory_limit: int | None) -> bool:
-    return memory_limit is None or costs.bytes_of(params, clauses) <= memory_limit
+def plainest() -> Planning:
+    """The index that is taken where nothing else is: the one that others are checked against."""
+    return next(kind.planning for kind in KINDS.values() if kind.planning and kind.planning.last_resort)
+
+
+def _last_resort(costs: Costs, clauses: Array, why: str | None = None) -> _Offer:
+    """What is small, and needs no knowledge of the clauses."""
+    planning = plainest()
+    reason = planning.reason(costs, clauses) if why is None else why.format(len(clauses))
+    [params] = planning.choices
+    return _Offer((_Part(params, clauses, f"auto: {reason}", _cost(costs, params, clauses)),))
 
 
 @dataclass(frozen=True, slots=True)

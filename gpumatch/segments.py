@@ -27,7 +27,7 @@ from gpumatch.codes import BOOK_TYPES, Codebook, bytes_of
 from gpumatch.destinations import Destinations, join_destinations
 from gpumatch.errors import StorageError
 from gpumatch.events import EventBatch
-from gpumatch.index import KINDS, FlatIndex, Input
+from gpumatch.index import FlatIndex, Input, Workspace, kind_of
 from gpumatch.planner import Choice, PlannedPart, Usage, Wishes, checked, choose
 from gpumatch.predicates import Array, Attributes, Block
 
@@ -54,11 +54,12 @@ class Part:
     index: FlatIndex
     choice: Choice
     usage: Usage = field(default_factory=Usage, compare=False)
+    work: Workspace = field(default_factory=Workspace, compare=False)
 
     def planned(self, subscriptions: int) -> PlannedPart:
         """What ``plan`` tells of so many live subscriptions."""
         choice, usage = self.choice, self.usage
-        note = KINDS[choice.params.kind].note(self.index)
+        note = kind_of(choice.params).note(self.index)
         reason = f"{choice.reason}; {note}" if note else choice.reason
         measured = (usage.measured, usage.events)
         return PlannedPart(subscriptions, choice.params, reason, choice.estimate, *measured, choice.others)
@@ -105,13 +106,12 @@ class Segment:
     @cached_property
     def events(self) -> int:
         """How many events to match at once."""
-        return min(KINDS[part.index.params.kind].events(part.index) for part in self.parts)
+        return min(kind_of(part.index.params).events(part.index) for part in self.parts)
 
     @cached_property
     def ascending(self) -> bool:
         """Are the rows that an event satisfies found in ascending order, each once?"""
-        held = self.parts[0].index.arrays.get("ascending")
-        return len(self.parts) == 1 and held is not None and bool(held.any())
+        return len(self.parts) == 1 and bool(self.parts[0].index.meta.get("ascending"))
 
     @cached_property
     def used(self) -> Array:
@@ -141,7 +141,7 @@ class Segment:
                 "index": part.index.params.kind,
                 "clauses": part.index.last - part.index.first,
                 "bytes": sum(array.nbytes for array in part.index.arrays.values()),
-                **KINDS[part.index.params.kind].facts(part.index),
+                **kind_of(part.index.params).facts(part.index, part.work.counters),
             }
             for part in self.parts
         ]
@@ -157,7 +157,10 @@ class Segment:
 
     def stored(self, dead: Array | None) -> tuple[dict[str, Any], dict[str, Array]]:
         """Facts and arrays for storage; ``segment_from`` reads them back."""
-        parts = [{**part.choice.to_dict(), "first": part.index.first, "last": part.index.last} for part in self.parts]
+        parts = [
+            {**part.choice.to_dict(), "first": index.first, "last": index.last, "meta": index.meta}
+            for part, index in ((part, part.index) for part in self.parts)
+        ]
         facts = {"length": len(self), "ids": str(self.ids.type), "parts": parts}
         arrays = self.arrays()
         if self.ids.type == pa.int64():
@@ -199,7 +202,7 @@ class Segment:
         found = []
         for part in self.parts:
             with part.usage.of(count):
-                found.append(indexes.match(part.index, self.attributes, table, events, once))
+                found.append(indexes.match(part.index, self.attributes, table, events, once, part.work))
         return indexes.merge(found)
 
 
@@ -208,19 +211,20 @@ def segment_from(
 ) -> tuple[Segment, Array | None]:
     """The segment that ``Segment.stored`` wrote, and its dead rows."""
     length = int(facts["length"])
+    book = Codebook(**_checked(arrays, "book", BOOK_TYPES))
+    attributes = attributes.covering(len(book.cut_ptr) - 1)
     parts = []
     for number, part in enumerate(facts["parts"]):
         choice = Choice.from_dict(part)
-        specs = KINDS[choice.params.kind].arrays
-        held = _checked(arrays, f"index{number}", {name: spec.dtype for name, spec in specs.items()})
-        parts.append(Part(FlatIndex(choice.params, int(part["first"]), int(part["last"]), held), choice))
+        prefix = f"index{number}."
+        held = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        index = FlatIndex(choice.params, int(part["first"]), int(part["last"]), held, dict(part["meta"]))
+        parts.append(Part(kind_of(choice.params).checked(index, len(attributes)), choice))
     ids = pa.array(arrays["ids"]) if "ids" in arrays else _strings(arrays, "ids")
     texts = None
     if "texts.data" in arrays:
         texts = _strings(arrays, "texts", pa.array(arrays["texts.valid"]))
-    book = Codebook(**_checked(arrays, "book", BOOK_TYPES))
     table = Table(length, **_checked(arrays, "table", TABLE_TYPES))
-    attributes = attributes.covering(len(book.cut_ptr) - 1)
     segment = Segment(ids, texts, attributes, book, table, tuple(parts), _destinations(arrays))
     return segment, arrays.get("dead")
 

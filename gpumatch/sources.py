@@ -19,8 +19,6 @@ from gpumatch.predicates import Attributes, Block, BlockBuilder
 from gpumatch.subscriptions import GroupAdder, group_alike, group_expressions
 from gpumatch.unlike import add_unlike
 
-_SPLITTING = {"atree": Splitting.NEVER}  # the other indexes are made for conjunctions
-_AUTO_SPLITTING = Splitting.SMALL
 _AT_ONCE = 1 << 17  # expressions that are grouped by shape at once: where all differ, shapes take much memory
 
 
@@ -90,11 +88,6 @@ def id_problem(name: Any, first: Any) -> str:
     elif not MIN <= int(name) <= MAX:
         return f"the id {name} does not fit into 64 bits"
     return ""
-
-
-def splitting_for(kind: str | None) -> Splitting:
-    """How far expressions are split for an index of a kind, or for any (None)."""
-    return _AUTO_SPLITTING if kind is None else _SPLITTING.get(kind, Splitting.PRODUCTS)
 
 
 def expression_block(

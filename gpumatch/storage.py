@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gpumatch.errors import StorageError
 
-FORMAT = 4
+FORMAT = 5
 FEATURES = frozenset({"patterns"})  # that an index may have, and that a reader which does not know them must refuse
 MANIFEST = "manifest.json"
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")

@@ -15,7 +15,7 @@ import numpy as np
 from gpumatch import index as indexes
 from gpumatch.coded import CodedEvents, EventEncoder, Table, reorder
 from gpumatch.codes import pointers, spans
-from gpumatch.index import KINDS, FlatIndex, IndexParams, Input
+from gpumatch.index import FlatIndex, IndexParams, Input, Workspace, kind_of
 from gpumatch.kernels.compile import compiled
 from gpumatch.predicates import NULL, RANGE, Array
 
@@ -47,7 +47,7 @@ class Trials:
     @staticmethod
     def possible(params: IndexParams) -> bool:
         """Only what is compiled is tried: nobody shall wait for a compiler to learn that an index is slow."""
-        return compiled(*KINDS[params.kind].drivers)
+        return compiled(*kind_of(params).drivers)
 
     def time(self, params: IndexParams, clauses: Array, best: float) -> float:
         """What all of these clauses cost: measured on a sample, and grown. ``best`` is what it competes with."""
@@ -72,7 +72,7 @@ class Trials:
         table, _ = indexes.arrange([(params, np.arange(len(clauses)))], given, likelihood)
         index = indexes.build(params, given._replace(table=table))
         cost = self._match(index, table, self._few, 1)
-        slow = cost > _SLOW and KINDS[params.kind].events(index) > _EVENTS
+        slow = cost > _SLOW and kind_of(params).events(index) > _EVENTS
         return cost if slow or cost > HOPELESS * best else self._match(index, table, self.events, _REPEATS)
 
     def check(self, index: FlatIndex, table: Table) -> float:
@@ -91,9 +91,10 @@ class Trials:
     def _match(self, index: FlatIndex, table: Table, events: CodedEvents, repeats: int) -> float:
         """Nanoseconds per event: the first call, or the fastest of the next ones, which need load no machine code."""
         times: list[int] = []
+        work = Workspace()
         while len(times) <= repeats and (len(times) < 2 or sum(times) < _LONG):
             start = time.thread_time_ns()
-            indexes.match(index, self._given.attributes, table, events, False)
+            indexes.match(index, self._given.attributes, table, events, False, work)
             times.append(time.thread_time_ns() - start)
         return min(times[1:] or times) / (len(events.ptr) - 1)
 

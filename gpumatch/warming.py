@@ -18,23 +18,13 @@ import numpy as np
 
 from gpumatch.errors import GpumatchError
 from gpumatch.events import EventBatch
-from gpumatch.index import ATree, Gem, IndexParams, Ladder, PstBloom, PstHash, Scan, Tama
+from gpumatch.index import KINDS, IndexParams
 from gpumatch.kernels.cache import VARIABLE, complaint, named_folder, unusable
 from gpumatch.kernels.compile import compilations
 from gpumatch.matcher import Matcher, load
 from gpumatch.processes import run_module
 from gpumatch.threads import get_num_threads
 
-# Each in the forms that take kernels of their own. The first one is done alone: the others share most of what it needs.
-_FORMS: dict[str, tuple[IndexParams, ...]] = {
-    "scan": (Scan(),),
-    "atree": (ATree(),),
-    "gem": (Gem(), Gem(cells=8, caches=2)),
-    "tama": (Tama(), Tama(levels=3, approximate=True), Tama(max_fpr=0.5), Tama(separation="events")),
-    "psthash": (PstHash(), PstHash(access=1)),
-    "ladder": (Ladder(),),
-    "pstbloom": (PstBloom(),),
-}
 _MANY = 5_000  # narrow ranges: more than a tile of bitsets holds, and enough for a grid of pairs
 _LISTS = {"t": "list<string>", "n": "list<int64>", "r": "list<float64>"}
 _PLAIN = {"s": "string", "f": "float64", "g": "float32", "i": "int64", "b": "bool"}
@@ -86,11 +76,12 @@ def names_of(indexes: Iterable[str] | None) -> list[str]:
     """The indexes in the order in which they are compiled."""
     given = ["auto"] if indexes is None else [indexes] if isinstance(indexes, str) else list(indexes)
     for name in given:
-        if name not in (*_FORMS, "auto"):
-            raise GpumatchError(f"there is no index {name!r} to compile; there are auto, {', '.join(_FORMS)}")
+        if name not in (*KINDS, "auto"):
+            raise GpumatchError(f"there is no index {name!r} to compile; there are auto, {', '.join(KINDS)}")
     if not given:
         raise GpumatchError("no index is named; leave the argument out to compile for all")
-    return [name for name in _FORMS if name in given or "auto" in given]
+    names = [name for name in KINDS if name in given or "auto" in given]
+    return names[:1] + names[:0:-1]  # the first alone, since others share much of what it needs; then the largest
 
 
 def _exercise(params: IndexParams) -> None:
@@ -142,7 +133,7 @@ def _ask(matcher: Matcher, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _main(name: str) -> None:
-    for params in _FORMS[name]:
+    for params in KINDS[name].forms or (KINDS[name].params(),):
         _exercise(params)
     if complaint():
         sys.exit(complaint())

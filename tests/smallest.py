@@ -18,11 +18,20 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/expr/constants.py": {"_EXACT": 0},
     "gpumatch/expr/normal.py": {"_FOLDED": 1, "_LITERALS": 0, "_PER_ITEM": 1, "_SMALL": 1},
     "gpumatch/expr/shapes.py": {"_CACHED_SHAPES": 1, "_STRETCH": 2, "_TRIAL": 1},
-    "gpumatch/index/atree.py": {"_KEPT": 0, "_PER_LEAF": 1, "_ROWS": 1, "_VALUES": 16},  # the stack, and a node
-    "gpumatch/index/compound.py": {"_CODES": 1 << 30, "_DIRECT": 0, "_SHARED": 1},  # fewer codes leave no groups
+    "gpumatch/index/atree/__init__.py": {
+        "_KEPT": 0,
+        "_PER_LEAF": 1,
+        "_ROWS": 1,
+        "_VALUES": 16,
+    },  # the stack, and a node
+    "gpumatch/index/postings/compound.py": {
+        "_CODES": 1 << 30,
+        "_DIRECT": 0,
+        "_SHARED": 1,
+    },  # fewer codes leave no groups
     "gpumatch/index/costs.py": {"_KNOWN": 1, "_SAMPLE": 1},
     "gpumatch/index/flat.py": {"_EVENTS": 1},
-    "gpumatch/index/gem.py": {
+    "gpumatch/index/gem/__init__.py": {
         "_GRANULES": 1,
         "_LANES": 4,
         "_LEAST_EVENTS": 1,
@@ -30,9 +39,9 @@ SMALLEST: dict[str, dict[str, int]] = {
         "_MOST_EVENTS": 1,
         "_ROWS": 1,
     },
-    "gpumatch/index/postings.py": {"_TESTED": 0, "_PER_LEAF": 1},
-    "gpumatch/index/psthash.py": {"_CELLS": 1, "_PAYS": 0, "_POSTINGS": 1},
-    "gpumatch/index/tama.py": {"_ALL_CHECKED": 0, "_AT_ONCE": 1, "_ENOUGH": 0, "_PLENTY": 1},
+    "gpumatch/index/postings/__init__.py": {"_TESTED": 0, "_PER_LEAF": 1},
+    "gpumatch/index/psthash/__init__.py": {"_CELLS": 1, "_PAYS": 0, "_POSTINGS": 1},
+    "gpumatch/index/tama/__init__.py": {"_ALL_CHECKED": 0, "_AT_ONCE": 1, "_ENOUGH": 0, "_PLENTY": 1},
     "gpumatch/longform.py": {"_AT_ONCE": 3},
     "gpumatch/matcher.py": {"_IDS": 1, "_MET": 1, "_SAMPLE": 1},
     "gpumatch/parquet_in.py": {"_ROWS": 1},
@@ -72,9 +81,9 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/cli.py": dict.fromkeys(
         ("_EVENTS_AT_FIRST", "_EVENTS_TO_TELL", "_PAIRS_AT_ONCE", "_ROWS_AT_ONCE"), "test_cli.py"
     ),
-    "gpumatch/device/candidates.py": {"_SHARE": "sim/test_edges.py"},
+    "gpumatch/index/gem/device.py": {"_SHARE": "sim/test_edges.py"},
     "gpumatch/device/matching.py": {"_EVENTS": "sim/test_edges.py", "_FEW": "sim/test_edges.py"},
-    "gpumatch/index/compound.py": {"_LINES": "conformance/test_groups.py"},
+    "gpumatch/index/postings/compound.py": {"_LINES": "conformance/test_groups.py"},
     "gpumatch/jsonlines.py": {"_BLOCK_BYTES": "test_tables.py"},
     "gpumatch/tables.py": {"_BLOCK_BYTES": "test_tables.py"},
     "gpumatch/shares.py": {"_SHARE": "test_shares.py"},
@@ -88,7 +97,7 @@ FIXED: dict[str, str] = {
     "gpumatch/console.py": "_NO_LIMIT",
     "gpumatch/cuda_in.py": "_NAT",
     "gpumatch/constant_columns.py": "_NANOS",
-    "gpumatch/device/candidates.py": "WORD _KEY _LOG_WORDS",
+    "gpumatch/device/candidates.py": "_KEY",
     "gpumatch/device/card.py": (
         "_BLOCKS_PER_UNIT _IN_FLIGHT _MOST_BYTES _SHARE_OF_MEMORY "
         "_SIMULATED_BLOCKS _SIMULATED_MEMORY _SIMULATED_THREADS"
@@ -101,9 +110,9 @@ FIXED: dict[str, str] = {
     "gpumatch/expr/tree.py": "MAX_DEPTH",
     "gpumatch/trials.py": "_DRAWS _REPEATS",
     "gpumatch/index/costs.py": "_BLOCKS _ENTRIES _EXPRESSION _ITEM _POSTING",
-    "gpumatch/index/gem.py": "_SHARE",
-    "gpumatch/index/psthash.py": "_BEHIND _PER_CELL",
-    "gpumatch/index/tama.py": "_MOST_LEVELS _SLACK _STEP",
+    "gpumatch/index/gem/__init__.py": "_SHARE",
+    "gpumatch/index/psthash/__init__.py": "_BEHIND _PER_CELL",
+    "gpumatch/index/tama/__init__.py": "_MOST_LEVELS _SLACK _STEP",
     "gpumatch/keys.py": "INF_KEY MAX MIN",
     "gpumatch/predicates.py": "ANY NONE NULL RANGE SET _OP_BASE",
     "gpumatch/programs.py": "_KINDS",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.expr import evaluate
 from gpumatch.expr.normal import Splitting
-from gpumatch.sources import _SPLITTING
+from gpumatch.index import KINDS
 
 SCHEMA = dict.fromkeys("abcdefgh", "int64")
 OR_ABC, OR_EF, OR_GH = "(a = 1 OR b = 1 OR c = 1)", "(e = 1 OR f = 1)", "(g = 1 OR h = 1)"
@@ -100,7 +101,7 @@ def test_repeated_expressions_cost_nothing() -> None:
 
 def test_what_was_split_is_one_expression_again(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = facts(matcher({1: "a = 1 AND b = 1 OR c = 1 AND d = 1", 2: "e = 1 OR f = 1"}))
-    monkeypatch.setitem(_SPLITTING, "atree", Splitting.PRODUCTS)
+    monkeypatch.setitem(KINDS, "atree", replace(KINDS["atree"], splitting=Splitting.PRODUCTS))
     split = matcher({1: "a = 1 AND b = 1 OR c = 1 AND d = 1", 2: "e = 1 OR f = 1"})
     assert (facts(split)["clauses"], facts(split)["cost"]) == (4, whole["cost"] + 1)  # one that is always false
     texts = {at: random_text(random.Random(at), 3) for at in range(100)}
@@ -243,7 +244,7 @@ def test_many_destinations_once_each() -> None:
 
 def test_rows_with_several_clauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index takes clauses as they come: a row that several of them find is returned once."""
-    monkeypatch.setitem(_SPLITTING, "atree", Splitting.PRODUCTS)
+    monkeypatch.setitem(KINDS, "atree", replace(KINDS["atree"], splitting=Splitting.PRODUCTS))
     texts = {at: random_text(random.Random(at), 2) for at in range(120)}
     made = matcher(texts)
     assert facts(made)["clauses"] > len(texts)

@@ -15,9 +15,11 @@ from gpumatch.blocks import decode_table, join_blocks
 from gpumatch.coded import encode_block
 from gpumatch.expr import Expr, evaluate
 from gpumatch.expr.normal import Splitting
+from gpumatch.index import KINDS
 from gpumatch.keys import MIN
+from gpumatch.planner import splitting_for
 from gpumatch.predicates import RANGE, Attributes, Block
-from gpumatch.sources import expression_block, splitting_for
+from gpumatch.sources import expression_block
 from tests.conformance.strategies import events, expressions, schemas
 
 SCHEMA = {"a": "int64", "b": "float64", "s": "string", "t": "list<int64>", "u": "list<string>"}
@@ -142,10 +144,9 @@ def test_replace_splits_as_add_does() -> None:
 
 
 def test_the_index_says_how_far_to_split() -> None:
-    assert splitting_for("atree") is Splitting.NEVER
-    assert {splitting_for(kind) for kind in ("scan", "gem", "tama", "pstbloom", "psthash", "ladder")} == {
-        Splitting.PRODUCTS
-    }
+    assert splitting_for(None) is Splitting.SMALL
+    assert splitting_for(gm.ATree()) is Splitting.NEVER
+    assert {splitting_for(kind.params()) for name, kind in KINDS.items() if name != "atree"} == {Splitting.PRODUCTS}
 
 
 def test_what_is_not_true_is_false() -> None:

@@ -18,15 +18,18 @@ import gpumatch.routing
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"gpumatch": ROOT / "gpumatch", "gpumatch.kernels": ROOT / "kernels", "gpumatch.spark": ROOT / "spark_plugin"}
 
+BESIDE = ("device", "picture", "roofline")  # a kind of index, in its package
+
 # From top to bottom: a part imports from its own layer (without cycles) and from those below it.
 LAYERS = (
     {"__main__", "cli", "spark", "demo", "doctor", "stocks", "tables", "fromtext", "jsonlines", "workloads"}
     | {"pictures", "compiled", "occupancy", "roofline", "benchmark", "route_sim", "routing_pictures"}
-    | {"console", "warming"},
+    | {"console", "warming", "index's picture", "index's roofline"},
     {"routing"},
     {"matcher", "explain"},
     {"placement"},
     {"snapshot", "segments", "destinations"},
+    {"index's device"},
     {"planner", "trials", "device", "storage"},
     {"index"},
     {"coded", "blocks", "decode", "shares"},
@@ -45,7 +48,7 @@ ASIDE = {
     "kernels": (
         set(),
         {"index", "device", "coded", "codes", "compiled", "roofline", "routing", "planner", "trials", "warming"}
-        | {"pictures"},
+        | {f"index's {name}" for name in BESIDE},
     ),
     "processes": ({"errors"}, {"shares", "warming"}),
     "threads": ({"errors", "kernels"}, set().union(*LAYERS)),
@@ -54,8 +57,14 @@ KERNEL_LIBRARIES = {"llvmlite", "numba", "numpy"}  # llvmlite is how numba is ex
 
 
 def part(module: str) -> str:
-    """``gpumatch.expr.tree`` -> ``expr``; the package itself is the empty string."""
-    return module.split(".")[1] if "." in module else ""
+    """``gpumatch.expr.tree`` -> ``expr``; the package itself is the empty string.
+
+    What lies beside a kind of index is a part of its own, such as ``index's device``.
+    """
+    names = module.split(".")
+    if names[1:2] == ["index"] and names[-1] in BESIDE:
+        return f"index's {names[-1]}"
+    return names[1] if len(names) > 1 else ""
 
 
 def modules() -> dict[str, Path]:

@@ -17,7 +17,8 @@ import pytest
 import gpumatch as gm
 from gpumatch import pictures, stocks, workloads
 from gpumatch.index import KINDS, FlatIndex, IndexParams
-from gpumatch.pictures import Bars, Chart, Heat
+from gpumatch.index.charts import Bars, Chart, Heat, shares
+from gpumatch.index.gem import picture
 from gpumatch.segments import Segment
 from gpumatch.workloads import Workload
 
@@ -67,7 +68,7 @@ def built(matcher: gm.Matcher) -> tuple[Segment, FlatIndex]:
 
 
 def test_every_kind_is_drawn() -> None:
-    assert set(pictures.CHARTS) == set(KINDS)
+    assert all(kind.has("picture") for kind in KINDS.values())
 
 
 def test_scan_by_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +103,7 @@ def test_tree_meets_what_is_at_a_code(index: IndexParams) -> None:
 
 def test_tree_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty clauses with one symbol, told apart by their prices; few with others."""
-    monkeypatch.setattr("gpumatch.index.compound._SHARED", 2)
+    monkeypatch.setattr("gpumatch.index.postings.compound._SHARED", 2)
     prices = [f"sym = 'A' AND px = {price}" for price in range(60)]
     others = [f"sym = '{sym}' AND qty > {qty}" for sym in "BCD" for qty in range(4)]
     matcher = gm.Matcher({"sym": "string", "px": "int64", "qty": "int64"}, index=gm.PstBloom(), device="cpu")
@@ -137,7 +138,7 @@ def test_triangle_of_gem(index: gm.Gem, workload: Workload) -> None:
     bound = int((attribute == built_index.arrays["dims"][0]).sum())
     assert triangle.sum() == bound
     assert not np.triu(triangle, 1).any()  # rows are of high bounds, columns of low ones
-    touching = pictures._touching(triangle, len(workload.ids) - bound) / len(workload.ids)
+    touching = picture._touching(triangle, len(workload.ids) - bound) / len(workload.ids)
     np.testing.assert_allclose(left[0][: len(touching)], touching)
     assert len(left) == len(built_index.arrays["dims"])
 
@@ -207,10 +208,10 @@ def test_grid_of_psthash() -> None:
 
 
 def test_shares_by_size() -> None:
-    series, names = pictures._shares(np.array([0, 0, 1, 2, 3, 4, 5, 8, 9, 100]))
+    series, names = shares(np.array([0, 0, 1, 2, 3, 4, 5, 8, 9, 100]))
     assert names == ["0", "1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65-128"]
     assert series[""].tolist() == [0.2, 0.1, 0.1, 0.2, 0.2, 0.1, 0, 0, 0.1]
-    assert pictures._shares(np.zeros(3, np.int64))[1] == ["0", "1"]
+    assert shares(np.zeros(3, np.int64))[1] == ["0", "1"]
 
 
 def test_ladder_by_first_predicate() -> None:
@@ -232,8 +233,8 @@ def test_programs_of_an_atree() -> None:
     either = "(x = 1 OR y = 2)"
     matcher.add({"a": f"{either} AND x < 9", "b": f"{either} AND y < 9", "c": "x < 9", "d": "x < 9"})
     lengths, waiting = charts(matcher)
-    assert isinstance(lengths, pictures.Bars)
-    assert isinstance(waiting, pictures.Bars)
+    assert isinstance(lengths, Bars)
+    assert isinstance(waiting, Bars)
     assert lengths.names == ["0", "1", "2", "3-4"]
     assert lengths.series["nodes"].tolist() == [0, 0, 0, 1]  # either: a group of two items
     assert lengths.series["clauses"].tolist() == [0, 2, 0, 2]
@@ -316,7 +317,8 @@ def test_what_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_page_names_every_array(kind: str) -> None:
     lines = page(kind).splitlines()
-    wanted = [f"| `{name}` | {spec.dtype} | {spec.meaning} |" for name, spec in KINDS[kind].arrays.items()]
+    wanted = [f"| `{name}` | {s.dtype} | {s.length} | {s.meaning} |" for name, s in KINDS[kind].arrays.items()]
+    wanted += [f"| `{name}` | number | | {meaning} |" for name, meaning in KINDS[kind].meta.items()]
     missing = [line for line in wanted if line not in lines]
     assert not missing, f"docs/index/{kind}.md lacks\n" + "\n".join(missing)
     stale = [line for line in lines if re.match(r"\| `\w+` \| u?(int|float)\d+ \|", line) and line not in wanted]
@@ -397,7 +399,7 @@ def test_memory_formulas(index: IndexParams, number: int, workload: Workload) ->
 
 @pytest.mark.parametrize("index", [gm.PstBloom(), gm.PstHash(access=1)], ids=str)
 def test_memory_formulas_with_groups(index: IndexParams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpumatch.index.compound._SHARED", 4)
+    monkeypatch.setattr("gpumatch.index.postings.compound._SHARED", 4)
     rng = np.random.default_rng(5)
     matcher = gm.Matcher(stocks.SCHEMA, index=index, device="cpu")
     matcher.add_table(stocks.draw_alerts(10_000, stocks.draw_bars(2000, rng), rng).select(["id", "expr"]))

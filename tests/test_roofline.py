@@ -15,10 +15,11 @@ import gpumatch as gm
 from gpumatch import cli, stocks
 from gpumatch.coded import CodedEvents
 from gpumatch.events import EventBatch
+from gpumatch.index.gem import roofline as gem
 from gpumatch.kernels import count, count_atree, count_gem, count_lists
 from gpumatch.kernels.atree_build import NEGATED
 from gpumatch.kernels.dag import AND, OR
-from gpumatch.roofline import GPUS, Cost, atree, bound, count_workload, gem, gpus_named, sample
+from gpumatch.roofline import GPUS, Cost, bound, count_workload, gpus_named, sample, trace
 from gpumatch.roofline.cost import LIMITS, Touched, Transfer
 from gpumatch.roofline.sample import Runs, Sample, SlotWork, marks_of, warp_steps
 from gpumatch.roofline.trace import count_segment, index_named
@@ -57,7 +58,7 @@ def test_matches_of_what_auto_chooses(workload: str) -> None:
 
 def check_matches(name: str, index: str, size: int) -> None:
     counted = count_workload(name, index, size, 40)
-    count = atree.ENOUGH if index == "atree" else 40
+    count = trace._ENOUGH if index == "atree" else 40
     workload = WORKLOADS[name][1](size)
     matcher = gm.Matcher(workload.schema, index=index_named(index), device="cpu")
     workload.add_to(matcher)
@@ -100,7 +101,7 @@ def test_lists_sets_and_programs_are_counted_too(index: str) -> None:
 @pytest.mark.parametrize("index", [gm.PstBloom(), gm.PstHash(access=1)], ids=str)
 def test_groups_are_counted_too(index: gm.IndexParams, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are those of the matcher; what finds groups is among the kernels, and cells are among what they read."""
-    monkeypatch.setattr("gpumatch.index.compound._SHARED", 4)
+    monkeypatch.setattr("gpumatch.index.postings.compound._SHARED", 4)
     rng = np.random.default_rng(5)
     bars = stocks.draw_bars(2000, rng)
     alerts = stocks.draw_alerts(5000, bars, rng)
@@ -526,12 +527,13 @@ def test_rates_of_a_gpu() -> None:
 
 def test_work_is_cut_as_on_the_device() -> None:
     pytest.importorskip("numba_cuda")
-    from gpumatch.device import candidates, card, matching
+    from gpumatch.device import card, matching
+    from gpumatch.index.gem import device
     from gpumatch.kernels.cuda import gem as kernels
     from gpumatch.kernels.cuda import tama
 
     assert (sample.BUDGET, sample.MOST_EVENTS) == (card._MOST_BYTES, matching._EVENTS)
-    assert (gem.SHARE, gem.MOST_LOG, gem.STAGED) == (candidates._SHARE, candidates._LOG_WORDS, kernels.STAGED)
+    assert (gem.SHARE, gem.MOST_LOG, gem.STAGED) == (device._SHARE, device._LOG_WORDS, kernels.STAGED)
     assert (count_lists.LIST, count_lists.PREDICATE, count_lists.SPREAD) == (tama.LIST, tama.PREDICATE, tama.SPREAD)
     assert sample.events_at_once(10) == 1 << 16
     assert sample.events_at_once(30_000) == (1 << 29) // 120_000

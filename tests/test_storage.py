@@ -399,8 +399,8 @@ def test_a_reader_without_patterns_must_refuse_them(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 5}, "has format 5, this version reads up to 4; upgrade gpumatch"),
-        ({"format": 3}, "has format 3, this version reads 4; build the index again"),
+        ({"format": 6}, "has format 6, this version reads up to 5; upgrade gpumatch"),
+        ({"format": 4}, "has format 4, this version reads 5; build the index again"),
         ({"features": ["quantum"]}, "needs quantum, which this version lacks; upgrade gpumatch"),
         ({"format": "one"}, "is not one of gpumatch"),
         ({"features": None}, "is not one of gpumatch"),

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import gpumatch as gm
 from gpumatch.coded import EventEncoder, Table
 from gpumatch.expr import evaluate
-from gpumatch.index import triangle
 from gpumatch.index.flat import Input
+from gpumatch.index.gem import triangle
 from gpumatch.kernels import triangle as triangle_kernels
 from gpumatch.predicates import Array
 from gpumatch.segments import Segment

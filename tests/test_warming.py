@@ -63,7 +63,9 @@ use(index, {name: kind for name, kind in SCHEMA.items() if name != "tags"})
 
 WARM_UP = """
 from gpumatch import warming
-for params in warming._FORMS[sys.argv[2]]:
+from gpumatch.index import KINDS
+kind = KINDS[sys.argv[2]]
+for params in kind.forms or (kind.params(),):
     warming._exercise(params)
 """
 NEEDED = """

@@ -8,20 +8,24 @@ from typing import Any, NamedTuple
 from gpumatch.coded import Table
 from gpumatch.codes import Codebook
 from gpumatch.device.card import Card
-from gpumatch.index import ATree, FlatIndex
+from gpumatch.index import FlatIndex, Workspace, kind_of
 from gpumatch.kernels.postings import LINE
 from gpumatch.predicates import Array, Attributes
 
-# Arrays of indexes that only the CPU's kernels read.
-_STAY = {"summary", "expected", "observed", "cache_nearest", "cache_cell", "cache_bits", "cache_added"}
-_STAY |= {"level_ptr", "parent_ptr", "parent", "ascending", "graph"}
-
 
 class HeldIndex(NamedTuple):
-    """An index, and its arrays on the device."""
+    """An index, its workspace, its arrays on the device, and how they are matched there."""
 
     flat: FlatIndex
+    work: Workspace
     arrays: dict[str, Any]
+    kind: Any  # candidates.OnDevice
+
+
+def _on_device(index: FlatIndex) -> Any:
+    kind = kind_of(index.params)
+    kind.check_device()
+    return kind.beside("device").ON_DEVICE
 
 
 class Parts(NamedTuple):
@@ -31,16 +35,17 @@ class Parts(NamedTuple):
     used: Array  # bool per attribute: predicates test it
     book: Codebook
     table: Table
-    indexes: Sequence[FlatIndex]
+    indexes: Sequence[tuple[FlatIndex, Workspace]]
 
     def of_index(self, flat: FlatIndex) -> dict[str, Array]:
-        return {name: array for name, array in flat.arrays.items() if name not in _STAY}
+        specs = kind_of(flat.params).arrays
+        return {name: array for name, array in flat.arrays.items() if specs[name].on_device}
 
     def of_table(self) -> list[Array]:
-        """What candidates are tested by: clauses, predicates and programs. Graphs leave none to be tested."""
+        """What candidates are tested by: clauses, predicates and programs; nothing where all are decided."""
         table = self.table
         arrays = [table.clause_ptr, table.clause_program, *table.predicates(), *table.programs[:2]]
-        if all(isinstance(flat.params, ATree) for flat in self.indexes):
+        if all(_on_device(flat).decides for flat, _ in self.indexes):
             return [array[:0] for array in arrays]
         return arrays
 
@@ -50,7 +55,7 @@ class Parts(NamedTuple):
         attributes = self.attributes
         held = [attributes.multi, attributes.presence, attributes.single, *self.book.search()]
         held += [self.table.clause_row, *self.of_table()]
-        for flat in self.indexes:
+        for flat, _ in self.indexes:
             held += self.of_index(flat).values()
         return sum(array.nbytes for array in held)
 
@@ -70,8 +75,10 @@ class Resident:
         self.predicates, self.programs = tuple(held[:3]), tuple(held[3:])
         self.depth = parts.table.programs[2]
         self.has_programs = len(parts.table.programs[0]) > 1
-        self.lines = max((len(flat.arrays.get("lines", ())) // LINE for flat in parts.indexes), default=0)
+        self.lines = max((len(flat.arrays.get("lines", ())) // LINE for flat, _ in parts.indexes), default=0)
         self.indexes = [
-            HeldIndex(flat, {name: card.hold(array) for name, array in parts.of_index(flat).items()})
-            for flat in parts.indexes
+            HeldIndex(
+                flat, work, {name: card.hold(array) for name, array in parts.of_index(flat).items()}, _on_device(flat)
+            )
+            for flat, work in parts.indexes
         ]

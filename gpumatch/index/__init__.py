@@ -10,14 +10,14 @@ import numpy as np
 from gpumatch.coded import CodedEvents, Table, reorder, sort_predicates
 from gpumatch.codes import freeze
 from gpumatch.errors import StorageError
-from gpumatch.index import atree, gem, ladder, postings, psthash, tama
-from gpumatch.index.atree import ATree
-from gpumatch.index.flat import FlatIndex, IndexParams, Input, Kind
-from gpumatch.index.gem import Gem
-from gpumatch.index.ladder import Ladder
-from gpumatch.index.postings import PstBloom, Scan
-from gpumatch.index.psthash import PstHash
-from gpumatch.index.tama import Tama
+from gpumatch.index.atree import ATREE, ATree
+from gpumatch.index.flat import FlatIndex, IndexParams, Kind, Workspace
+from gpumatch.index.gem import GEM, Gem
+from gpumatch.index.input import Input
+from gpumatch.index.ladder import LADDER, Ladder
+from gpumatch.index.postings import PSTBLOOM, SCAN, PstBloom, Scan
+from gpumatch.index.psthash import PSTHASH, PstHash
+from gpumatch.index.tama import TAMA, Tama
 from gpumatch.kernels.rows import merge_rows
 from gpumatch.predicates import Array, Attributes
 
@@ -34,17 +34,30 @@ __all__ = [
     "PstHash",
     "Scan",
     "Tama",
+    "Workspace",
     "arrange",
     "build",
+    "kind_of",
     "match",
     "merge",
     "params_from",
+    "register",
 ]
 
-KINDS: dict[str, Kind] = {
-    kind.params.kind: kind
-    for kind in (postings.SCAN, postings.PSTBLOOM, gem.GEM, tama.TAMA, psthash.PSTHASH, ladder.LADDER, atree.ATREE)
-}
+KINDS: dict[str, Kind] = {}
+
+
+def register(kind: Kind) -> None:
+    """Make a kind of index known: ``index=`` takes its name and its parameters from now on."""
+    KINDS[kind.name] = kind
+
+
+for _kind in (SCAN, PSTBLOOM, GEM, TAMA, PSTHASH, LADDER, ATREE):
+    register(_kind)
+
+
+def kind_of(params: IndexParams) -> Kind:
+    return KINDS[params.kind]
 
 
 def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input, likelihood: Array) -> tuple[Table, list[int]]:
@@ -58,15 +71,15 @@ def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input, likelihood
         mine = np.zeros(len(table.clause_row), np.bool_)
         mine[clauses] = True
         own = np.flatnonzero(mine[clause])
-        keys[own] = KINDS[params.kind].rank(params, table, likelihood)[own]
+        keys[own] = kind_of(params).rank(params, table, likelihood)[own]
     sort_predicates(table, keys)
     for params, clauses in parts:
-        if rerank := KINDS[params.kind].rerank:
+        if rerank := kind_of(params).rerank:
             keys = rerank(params, given, clauses, keys)
     sort_predicates(table, keys)
     orders = []
     for params, clauses in parts:
-        place = KINDS[params.kind].place(params, given, clauses)
+        place = kind_of(params).place(params, given, clauses)
         orders.append(clauses[np.argsort(place, kind="stable")])
     bounds = np.cumsum([0, *map(len, orders)]).tolist()
     table = reorder(table, np.concatenate(orders))
@@ -76,17 +89,19 @@ def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input, likelihood
 
 def build(params: IndexParams, given: Input) -> FlatIndex:
     """The index of some clauses of a table, which are in the order that the kind asks for."""
-    arrays = KINDS[params.kind].build(params, given)
+    kind = kind_of(params)
+    built = kind.build(params, given)
+    arrays, meta = {name: built[name] for name in kind.arrays}, {name: built[name] for name in kind.meta}
     for array in arrays.values():
         array.flags.writeable = False
-    return FlatIndex(params, given.first, given.last, arrays)
+    return kind.checked(FlatIndex(params, given.first, given.last, arrays, meta), len(given.attributes))
 
 
 def match(
-    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
     """Offsets and rows of the events, ascending; ``once``: rows are shared, look no further for one that is found."""
-    return KINDS[index.params.kind].match(index, attributes, table, events, once)
+    return kind_of(index.params).match(index, attributes, table, events, once, work)
 
 
 def merge(found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,22 +12,22 @@ import numpy as np
 from gpumatch.coded import EventEncoder
 from gpumatch.errors import SchemaError, nearest
 from gpumatch.events import EventBatch
-from gpumatch.index import ATree, FlatIndex, Gem, IndexParams
+from gpumatch.index import KINDS, FlatIndex, IndexParams, kind_of
+from gpumatch.kernels.count import WARP
 from gpumatch.kernels.postings import LINE
 from gpumatch.matcher import Matcher
-from gpumatch.planner import INDEX_NAMES
+from gpumatch.planner import index_names
 from gpumatch.predicates import Array
-from gpumatch.roofline import atree, gem, lists
 from gpumatch.roofline.cost import Bound, Cost, Transfer, bound
 from gpumatch.roofline.events import bytes_to_device, coding
 from gpumatch.roofline.gpus import Gpu
-from gpumatch.roofline.lists import Found
+from gpumatch.roofline.lists import Found, OnRoofline
 from gpumatch.roofline.results import named, ordered, verified
-from gpumatch.roofline.sample import Sample, events_at_once
+from gpumatch.roofline.sample import WORD_EVENTS, Sample, events_at_once
 from gpumatch.segments import Segment
 from gpumatch.workloads import WORKLOADS, DenseEvents, SparseEvents, Workload
 
-TRIANGLE = "triangle"  # the name of GEM without bitsets
+_ENOUGH = WARP * WORD_EVENTS  # events that fill a warp where a word has bits of several
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,12 @@ class Counted:
 
 
 def index_named(name: str) -> str | IndexParams:
-    """What ``Matcher(index=…)`` takes for a name; besides its own, ``triangle``."""
-    names = (*INDEX_NAMES, TRIANGLE)
+    """What ``Matcher(index=…)`` takes for a name; besides its own, those of variants."""
+    variants = {variant: params for kind in KINDS.values() for variant, params in kind.variants.items()}
+    names = (*index_names(), *variants)
     if name not in names:
         raise SchemaError(f"no index is called {name!r}; there are {', '.join(names)}{nearest(name, names)}")
-    return Gem(caches=0) if name == TRIANGLE else name
+    return variants.get(name, name)
 
 
 def pairs_named(workloads: Sequence[str], indexes: Sequence[str]) -> list[tuple[str, str]]:
@@ -94,47 +95,35 @@ def count_given(name: str, index: str, workload: Workload, events: int = 256) ->
     workload.add_to(matcher)
     segment = matcher._seal().segments[0]
     if _nodes(segment):
-        events = max(events, min(_at_once(segment), atree.ENOUGH))
+        events = max(events, min(_at_once(segment), _ENOUGH))
     batch = EventBatch.of(_given(workload.events(events)), matcher.schema)
     return count_segment(name, index, segment, batch)
 
 
+def _traits(index: FlatIndex) -> OnRoofline:
+    found: OnRoofline = kind_of(index.params).beside("roofline").ON_ROOFLINE
+    return found
+
+
 def _nodes(segment: Segment) -> int:
     """Of the largest graph of expressions, if there is one."""
-    graphs = [part.index for part in segment.parts if isinstance(part.index.params, ATree)]
-    return max((len(index.arrays["parent_ptr"]) - 1 for index in graphs), default=0)
+    return max(_traits(part.index).nodes(part.index) for part in segment.parts)
 
 
-def _in_order(segment: Segment) -> bool:
-    """Does the device find matches in the order in which they are returned?"""
-    return segment.ascending and isinstance(segment.parts[0].index.params, Gem)
+def _words(segment: Segment) -> int:
+    """Words of an event's bits by which the device finds matches in the order in which they are returned, or 0."""
+    first = segment.parts[0].index
+    return _traits(first).words(first) if segment.ascending else 0
 
 
 def _at_once(segment: Segment) -> int:
     """How many events the device matches at once."""
-    words = len(segment.parts[0].index.arrays["loose"]) if _in_order(segment) else 0
     lines = max(len(part.index.arrays.get("lines", ())) // LINE for part in segment.parts)
-    return events_at_once(len(segment.attributes) + lines, words, _nodes(segment))
+    return events_at_once(len(segment.attributes) + lines, _words(segment), _nodes(segment))
 
 
 def _given(events: DenseEvents | SparseEvents) -> Any:
     return EventBatch.from_csr(*events) if isinstance(events, SparseEvents) else events
-
-
-def _bitsets_or_triangle(sample: Sample, index: FlatIndex) -> Found:
-    whole = isinstance(index.params, Gem) and index.params.has_all
-    return gem.bitsets(sample, index) if whole else lists.triangle(sample, index)
-
-
-_OF: dict[str, Callable[[Sample, FlatIndex], Found]] = {
-    "scan": lists.postings,
-    "pstbloom": lists.postings,
-    "psthash": lists.psthash,
-    "ladder": lists.ladder,
-    "tama": lists.tama,
-    "gem": _bitsets_or_triangle,
-    "atree": atree.graph,
-}
 
 
 def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch) -> Counted:
@@ -145,10 +134,11 @@ def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch
     costs = coding(sample, encoder, segment.book)
     found: list[tuple[Found, Array]] = []
     for part in segment.parts:
-        candidates = _OF[part.index.params.kind](sample, part.index)
+        traits = _traits(part.index)
+        candidates = traits.candidates(sample, part.index)
         tests: list[Cost] = []
         keys = candidates.keys
-        if not isinstance(part.index.params, ATree):
+        if not traits.decides:
             tests, keys = verified(candidates.sample, keys)
         naming, keys = named(candidates.sample, keys)
         costs += [*candidates.costs, *tests, *naming]
@@ -157,7 +147,7 @@ def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch
     at_once = min(part.sample.batch for part, _ in found)
     pieces = sum(part.pieces for part, _ in found)
     keys_per_event = sum(len(keys) / part.sample.events for part, keys in found)
-    costs += ordered(keys_per_event, at_once, pieces, _in_order(segment))
+    costs += ordered(keys_per_event, at_once, pieces, _words(segment) > 0)
     rows = _rows([keys for _, keys in found], counted)
     matches = sum(map(len, rows)) / counted
     transfer = Transfer(bytes_to_device(sample, encoder), 4 * matches + 8)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import gpumatch as gm
 from gpumatch.expr import Expr, Op, Predicate
-from gpumatch.index import IndexParams, compound
+from gpumatch.index import IndexParams
+from gpumatch.index.postings import compound
 from gpumatch.kernels.postings import CELLS, FILTERED
 from tests.conformance.devices import new_matcher, sized
 from tests.conformance.strategies import CONSTANTS, events, predicates, schemas

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.device import candidates, matching
+from gpumatch.device import matching
 from gpumatch.index import ATree
+from gpumatch.index.atree import device
 from tests.conformance.device_suite import EVENTS, assert_same, filled, there
 from tests.sim.strict import Race
 
@@ -191,13 +192,13 @@ def test_levels_in_a_wrong_order_are_noticed(
     order: Callable[[list[int]], list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right, events = of(TEXTS), some_events(70)
-    monkeypatch.setattr(candidates, "pairwise", order)
+    monkeypatch.setattr(device, "pairwise", order)
     assert there(right).match(events) != right.match(events)
 
 
 def test_levels_at_once_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right, events = of(TEXTS), some_events(70)
-    monkeypatch.setattr(candidates, "pairwise", lambda starts: [(starts[0], starts[-1])])
+    monkeypatch.setattr(device, "pairwise", lambda starts: [(starts[0], starts[-1])])
     with pytest.raises(Race):
         there(right).match(events)
 

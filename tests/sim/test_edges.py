@@ -14,6 +14,7 @@ from gpumatch.device import candidates, card, matching
 from gpumatch.device.candidates import tile_runs
 from gpumatch.device.card import Card
 from gpumatch.index import KINDS, IndexParams
+from gpumatch.index.gem import device as gem_device
 from gpumatch.kernels.cuda import gem, target, work
 from gpumatch.kernels.cuda.target import THREADS, Kernel, cuda
 from gpumatch.kernels.cuda.work import before_me, own_run
@@ -252,13 +253,13 @@ def test_several_tiles(count: int, many: bool, monkeypatch: pytest.MonkeyPatch) 
     assert count - 1 in mine.match(events).ids(0)
     assert mine.match(events) == right.match(events)
     monkeypatch.setattr(mine._engine._card, "budget", 1)
-    monkeypatch.setattr(candidates, "_SHARE", 1)  # events of a block
+    monkeypatch.setattr(gem_device, "_SHARE", 1)  # events of a block
     assert mine.match(events) == right.match(events)
 
 
 @pytest.mark.parametrize("share", [1, 2, 7, 8])
 def test_events_that_blocks_share(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "_SHARE", share)
+    monkeypatch.setattr(gem_device, "_SHARE", share)
     right = filled("gem", copies=6)
     assert there(right).match(EVENTS) == right.match(EVENTS)
 

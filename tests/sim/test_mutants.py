@@ -273,8 +273,8 @@ def lowest_codes() -> None:
 def groups(owner: str = "o") -> None:
     """Two lines from one owner, of which events have some; ranges hang in one and are filters of the other."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpumatch.index.compound._SHARED", 1)
-        patch.setattr("gpumatch.index.compound._CODES", 1000)
+        patch.setattr("gpumatch.index.postings.compound._SHARED", 1)
+        patch.setattr("gpumatch.index.postings.compound._CODES", 1000)
         right = gm.Matcher(dict.fromkeys("fopq", "int64"), index="pstbloom", device="cpu")
         right.observe([{}])
         least = -(2**63)  # its code is 0

@@ -9,7 +9,7 @@ A clause is found when all its predicates are hit. Hits on whole cells are certa
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,9 @@ from gpumatch.codes import pointers, spans
 from gpumatch.discretise import median_cuts
 from gpumatch.errors import GpumatchError, SchemaError
 from gpumatch.events import EventBatch
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood, count
+from gpumatch.index.costs import Costs
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Workspace, bits_of
+from gpumatch.index.input import Input
 from gpumatch.kernels import tama as kernels
 from gpumatch.predicates import Array, Attributes
 
@@ -31,6 +33,7 @@ _PLENTY = 1 << 23  # answers of which the false are counted before levels are ta
 _SLACK = 3  # standard deviations by which a measured rate must be off the bound
 _ALL_CHECKED = 4096  # events: the first ones all are, later
 _STEP = 16  # one in so many is
+_COUNT = 2.5  # nanoseconds of a hit that is counted
 _UNSEEN = "no events were observed before it was built; observe() some, then compact()"
 
 
@@ -77,20 +80,26 @@ class Tama(IndexParams):
 
 ARRAYS = {
     "directory": ArraySpec(
-        "int64", "four words per attribute: first node; levels with postings, shift; last finest cell; table of codes"
+        "int64",
+        "4 * attributes",
+        "four words per attribute: first node; levels with postings, shift; last finest cell; table of codes",
     ),
-    "cell_ptr": ArraySpec("int64", "per attribute: where its finest cells by code start, none if codes are shifted"),
-    "cells": ArraySpec("int32", "finest cell of each code, where cells are cut by events"),
-    "node_ptr": ArraySpec("uint32", "per node: where its postings start"),
-    "postings": ArraySpec("uint32", "clause (on list attributes: number of a predicate) and whether to verify it"),
-    "needed": ArraySpec("uint8", "per clause: hits that make it a match"),
-    "owner": ArraySpec("int32", "per predicate on a list attribute: its clause"),
-    "rest": ArraySpec("int32", "clauses that no posting can hold: tested on every event"),
-    "observed": ArraySpec("int64", "how many observed events it was built by"),
+    "cell_ptr": ArraySpec(
+        "int64", "attributes + 1", "per attribute: where its finest cells by code start, none if codes are shifted"
+    ),
+    "cells": ArraySpec("int32", "cells", "finest cell of each code, where cells are cut by events"),
+    "node_ptr": ArraySpec("uint32", "nodes + 1", "per node: where its postings start"),
+    "postings": ArraySpec(
+        "uint32", "postings", "clause (on list attributes: number of a predicate) and whether to verify it"
+    ),
+    "needed": ArraySpec("uint8", "clauses", "per clause: hits that make it a match"),
+    "owner": ArraySpec("int32", "predicates", "per predicate on a list attribute: its clause"),
+    "rest": ArraySpec("int32", "rest", "clauses that no posting can hold: tested on every event"),
 }
+META = {"observed": "how many observed events it was built by"}
 
 
-def build(params: Tama, given: Input) -> dict[str, Array]:
+def _build(params: Tama, given: Input) -> dict[str, Any]:
     """Arrays for clauses whose predicates are sorted by how likely they hold."""
     observes = params.max_fpr is not None or params.separation == "events"
     cutting = _coded(given, given.sample if observes else ())
@@ -101,7 +110,7 @@ def build(params: Tama, given: Input) -> dict[str, Array]:
         half = events // 2 if params.separation == "events" else 0
         cutting, measuring = _part(cutting, 0, half), _part(cutting, half, events)
         levels = _levels(params, params.max_fpr, given, cutting, measuring)
-    return {**_tables(params, given, cutting, levels), "observed": np.array([events], np.int64)}
+    return {**_tables(params, given, cutting, levels), "observed": events}
 
 
 def _tables(params: Tama, given: Input, cutting: CodedEvents, levels: int) -> dict[str, Array]:
@@ -144,7 +153,7 @@ def _tables(params: Tama, given: Input, cutting: CodedEvents, levels: int) -> di
     hang(node_ptr[:-1].copy(), postings, owner)
     rest = (given.first + np.flatnonzero(needed == 0)).astype(np.int32)
     tables = (node_ptr.astype(np.uint32), postings, needed, owner, rest)
-    return dict(zip(list(ARRAYS)[:-1], (directory, cell_ptr, cells, *tables), strict=True))
+    return dict(zip(ARRAYS, (directory, cell_ptr, cells, *tables), strict=True))
 
 
 def _coded(given: Input, batches: Sequence[EventBatch]) -> CodedEvents:
@@ -232,17 +241,17 @@ def _is_below(share: float, index: FlatIndex, given: Input, events: CodedEvents)
     return bool(excess.sum() + _SLACK * np.linalg.norm(excess) < 0)
 
 
-def match(
-    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+def _match(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
     length = len(events.ptr) - 1
     approximate = isinstance(index.params, Tama) and index.params.approximate
     if once or not approximate:  # shared rows have another rate, the paper's of interfaces
         return _run(index, attributes, table, events, once, np.zeros(length, np.bool_))[:2]
-    weight = weights(index, length)
+    weight = weights(work, length)
     offsets, rows, false = _run(index, attributes, table, events, once, weight > 0)
     found = np.diff(offsets)
-    count_false(index, int(found[weight > 0].sum()), int(weight @ found), int(weight @ false))
+    count_false(work, int(found[weight > 0].sum()), int(weight @ found), int(weight @ false))
     return offsets, rows
 
 
@@ -268,20 +277,20 @@ def _run(
     return found
 
 
-def weights(index: FlatIndex, events: int) -> Array:
+def weights(work: Workspace, events: int) -> Array:
     """How many events each of the next ones stands for when false answers are counted; 0: it is not checked.
 
     Those that are come at random, since events may come in turns.
     """
-    first = count(index, "events", events)
+    first = work.count("events", events)
     later = _STEP * (np.random.default_rng(first).random(events) < 1 / _STEP)
     return np.where(first + np.arange(events) < _ALL_CHECKED, 1, later)
 
 
-def count_false(index: FlatIndex, checked: int, found: int, false: int) -> None:
+def count_false(work: Workspace, checked: int, found: int, false: int) -> None:
     """Add to the counters: answers that were checked, and by weight all that were found, and the false ones of them."""
     for name, more in (("checked", checked), ("found", found), ("false", false)):
-        count(index, name, more)
+        work.count(name, more)
 
 
 def _note(index: FlatIndex) -> str:
@@ -291,26 +300,42 @@ def _note(index: FlatIndex) -> str:
     rounded = (arrays["directory"].reshape(-1, kernels.WORDS)[:, kernels.FACTS] >> 32).any()
     if params.max_fpr is None or rounded:
         return ""
-    observed = int(arrays["observed"][0])
+    observed = int(index.meta["observed"])
     shown = f"{observed:,} observed events do not show that fewer levels keep max_fpr; observe() more, then compact()"
     return f"nothing is rounded: {shown if observed else _UNSEEN}"
 
 
-def _facts(index: FlatIndex) -> dict[str, Any]:
+def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
     """Postings and levels; of an approximate index also how many of its results were checked and which share failed."""
     params, arrays = index.params, index.arrays
     assert isinstance(params, Tama)
     top = arrays["directory"].reshape(-1, kernels.WORDS)[:, kernels.TOP]
     facts: dict[str, Any] = {"postings": int(arrays["node_ptr"][-1]), "levels": int(top.max(initial=0)).bit_length()}
     facts["separation"] = params.separation
-    if params.separation == "events" and not arrays["observed"][0]:
+    if params.separation == "events" and not index.meta["observed"]:
         facts["separation"] = f"codes: {_UNSEEN}"
     if _note(index):
         facts["note"] = _note(index)
     if params.approximate:
-        checked, found, false = (index.counters.get(name, 0) for name in ("checked", "found", "false"))
+        checked, found, false = (counters.get(name, 0) for name in ("checked", "found", "false"))
         facts |= {"checked": checked, "fpr": false / found if found else None}
     return facts
 
 
-TAMA = Kind(Tama, ARRAYS, build, match, by_access, by_likelihood, _facts, (kernels.match_tables,), note=_note)
+def _cost(params: Tama, costs: Costs, clauses: Array) -> Array:
+    each: Array = _COUNT * costs.chance[3, clauses] + costs.evaluated(clauses)
+    return each
+
+
+TAMA = Kind(
+    params=Tama,
+    arrays=ARRAYS,
+    meta=META,
+    build=_build,
+    match=_match,
+    facts=_facts,
+    note=_note,
+    cost=_cost,
+    drivers=(kernels.match_tables,),
+    forms=(Tama(), Tama(levels=3, approximate=True), Tama(max_fpr=0.5), Tama(separation="events")),
+)

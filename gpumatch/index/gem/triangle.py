@@ -13,23 +13,35 @@ import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.codes import pointers
-from gpumatch.index.flat import ArraySpec, Input
+from gpumatch.index.flat import ArraySpec
+from gpumatch.index.input import Input
 from gpumatch.kernels import triangle as kernels
 from gpumatch.predicates import Array, Attributes
 
 ARRAYS = {
-    "triangle_dims": ArraySpec("int32", "attributes that are indexed, single-valued ones"),
-    "triangle_starts": ArraySpec("int32", "per dimension and cell: the first code"),
-    "triangle_ptr": ArraySpec("int64", "per dimension, row of high and column of low codes: where the cell starts"),
-    "triangle_sub": ArraySpec("int32", "the clauses of the cells, numbered from the index's first"),
-    "triangle_bounds": ArraySpec("int32", "per dimension and clause: low and high code"),
-    "count_ptr": ArraySpec("int64", "per dimension: where its part of pass_count starts"),
-    "pass_count": ArraySpec("int32", "per code, the missing one first: how many clauses it passes in the dimension"),
-    "decided": ArraySpec("bool", "per clause: are its bounds all there is to it?"),
-    "cache_nearest": ArraySpec("int32", "per cell: the nearest cache"),
-    "cache_cell": ArraySpec("int32", "per cache: its cell"),
-    "cache_bits": ArraySpec("uint64", "per dimension and cache: bitset of clauses that touch the cell or are unbound"),
-    "cache_added": ArraySpec("int32", "per dimension and cell, then missing: clauses that the nearest cache lacks"),
+    "triangle_dims": ArraySpec("int32", "sides", "attributes that are indexed, single-valued ones"),
+    "triangle_starts": ArraySpec("int32", "starts", "per dimension and cell: the first code"),
+    "triangle_ptr": ArraySpec(
+        "int64", "lists + 1 or 0", "per dimension, row of high and column of low codes: where the cell starts"
+    ),
+    "triangle_sub": ArraySpec("int32", "held", "the clauses of the cells, numbered from the index's first"),
+    "triangle_bounds": ArraySpec("int32", "ends", "per dimension and clause: low and high code"),
+    "count_ptr": ArraySpec("int64", "sides + 1 or 0", "per dimension: where its part of pass_count starts"),
+    "pass_count": ArraySpec(
+        "int32", "codes", "per code, the missing one first: how many clauses it passes in the dimension"
+    ),
+    "decided": ArraySpec("bool", "clauses or 0", "per clause: are its bounds all there is to it?"),
+    "cache_nearest": ArraySpec("int32", "nearest", "per cell: the nearest cache", on_device=False),
+    "cache_cell": ArraySpec("int32", "caches", "per cache: its cell", on_device=False),
+    "cache_bits": ArraySpec(
+        "uint64",
+        "words_of_caches",
+        "per dimension and cache: bitset of clauses that touch the cell or are unbound",
+        on_device=False,
+    ),
+    "cache_added": ArraySpec(
+        "int32", "added", "per dimension and cell, then missing: clauses that the nearest cache lacks", on_device=False
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""What the kernels of GEM's bitsets touch."""
+"""What the kernels of GEM touch: of bitsets, or of triangles."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpumatch.index import FlatIndex
-from gpumatch.kernels import count_gem
+from gpumatch.index.flat import FlatIndex
+from gpumatch.index.gem import Gem
+from gpumatch.kernels import count, count_gem, count_lists
 from gpumatch.kernels.count import BLOCK, SECTOR, WARP
 from gpumatch.kernels.gem import LANES, WORDS
 from gpumatch.predicates import Array
 from gpumatch.roofline.cost import Cost
-from gpumatch.roofline.lists import Found
+from gpumatch.roofline.lists import Found, OnRoofline, cut, found_in
 from gpumatch.roofline.sample import (
     ANSWER,
     BUDGET,
@@ -20,10 +21,16 @@ from gpumatch.roofline.sample import (
     NOT_LISTED,
     SCAN_BYTES,
     SCAN_ROUNDS,
+    Runs,
+    RunWork,
     Sample,
+    SlotWork,
     compact_cost,
     kept_cost,
+    listing,
     marks_of,
+    testing,
+    warp_steps,
 )
 
 SHARE = 1024  # events that one block of gem.sift takes
@@ -33,10 +40,15 @@ _CELL, _FAR_CELL = 16, 21  # of each cell of a word, near or not
 _COUNT, _COUNT_SOME, _COUNT_BITS = 44, 5, 13  # of a word, more where its block has any bits, and where its warp has
 _LIST, _COVERED, _BIT = 137, 24, 36
 _KEY, _CHECK, _LANE = 50, 65, 44
+_BOUND, _WITHIN = 41, 16
 
 
-def bitsets(sample: Sample, index: FlatIndex) -> Found:
-    """All kernels from codes to candidates."""
+def _count(sample: Sample, index: FlatIndex) -> Found:
+    whole = isinstance(index.params, Gem) and index.params.has_all
+    return _bitsets(sample, index) if whole else _triangle(sample, index)
+
+
+def _bitsets(sample: Sample, index: FlatIndex) -> Found:
     a, per = index.arrays, 1 / sample.events
     tiles, cells, dims = len(a["loose"]) // WORDS, len(a["count"]), len(a["cell_ptr"]) - 1
     lines, tables = (a["dim_of"], a["cell_ptr"]), (a["cell_table"], a["table_ptr"], a["table_shift"])
@@ -141,3 +153,53 @@ def _listing(sample: Sample, words: int, bits: Bits, covers: bool) -> list[Cost]
             + WARP * (_BIT * bits.steps + (_COVERED * bits.warps if covers else 0)) * per,
         ),
     ]
+
+
+def _rows_of_cells(sample: Sample, arrays: dict[str, Array]) -> tuple[Runs, RunWork]:
+    dims, starts = arrays["triangle_dims"], arrays["triangle_starts"]
+    cells = len(starts) // len(dims)
+    steps = np.zeros(sample.events, np.int32)
+    names = ("pass_count", "triangle_starts", "triangle_ptr")
+    marks = tuple(marks_of(arrays[name]) for name in names)
+    *runs, sectors = count.reach_triangle(
+        sample.rows,
+        sample.width,
+        dims,
+        (arrays["count_ptr"], arrays["pass_count"]),
+        cells,
+        starts,
+        arrays["triangle_ptr"],
+        marks,
+        steps,
+    )
+    touched = tuple(sample.touched(*it) for it in zip(names, sectors, marks, strict=True))
+    found, rows = Runs(*runs), warp_steps(steps)
+    base = sample.events * (100 + 60 * len(dims) + 27 * int(cells).bit_length())
+    read = 4 * sample.width
+    return found, RunWork(read, touched, base + 55 * rows, base + 88 * rows + 20 * len(found.length))
+
+
+def _triangle(sample: Sample, index: FlatIndex) -> Found:
+    """GEM without a bitset for every cell."""
+    a = index.arrays
+    dims = a["triangle_dims"]
+    costs: list[Cost] = []
+    if len(dims):
+        sample, runs, work = cut(sample, lambda it: _rows_of_cells(it, a))
+        costs = listing(sample, ("triangle.count_rows", "triangle.fill_rows"), sample.events, runs, work)
+    else:
+        runs = Runs(*(np.zeros(0, np.int64),) * 3).with_rest(sample.events, 0, index.last - index.first)
+    names = ("triangle_sub", "triangle_bounds", "decided")
+    marks = (*(marks_of(a[name]) for name in names), marks_of(sample.rows))
+    lists = tuple(a[name] for name in names)
+    keys, steps, tiles, warps, sectors = count_lists.test_bounds(
+        tuple(runs), index.first, sample.rows, sample.width, dims, *lists, marks, sample.row_stamps()
+    )
+    touched = [sample.touched(*it) for it in zip(names, sectors, marks, strict=False)]
+    touched.append(sample.touched("rows", sectors[3], marks[3], own=True))
+    slots = SlotWork(tiles, warps, tuple(touched), WARP * (_BOUND * steps + _WITHIN * warps))
+    costs += testing(sample, "triangle.test_bounds", runs, len(keys), slots)
+    return found_in(sample, costs, (runs, keys))
+
+
+ON_ROOFLINE = OnRoofline(_count, words=lambda index: len(index.arrays["loose"]))

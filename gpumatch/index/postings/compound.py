@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gpumatch.codes import distinct_keys, pointers, read_only
-from gpumatch.index.flat import Input, bits_of
+from gpumatch.index.flat import bits_of
+from gpumatch.index.input import Input
 from gpumatch.kernels import compound as kernels
 from gpumatch.kernels.postings import CELLS, FILTERED
 from gpumatch.predicates import RANGE, Array

@@ -9,6 +9,7 @@ a look-up per event, hangs on one predicate as in PSTBloom.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,8 +19,9 @@ from gpumatch.coded import CodedEvents, Table
 from gpumatch.codes import pointers
 from gpumatch.errors import SchemaError
 from gpumatch.index import postings
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood
-from gpumatch.index.postings import PstBloom
+from gpumatch.index.costs import Costs
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of, by_access
+from gpumatch.index.input import Input
 from gpumatch.kernels import psthash as kernels
 from gpumatch.kernels.postings import CELLS
 from gpumatch.kernels.rows import merge_rows
@@ -29,6 +31,7 @@ _CELLS = 16  # cells that one clause may hang in
 _POSTINGS = 6  # times the number of clauses: no more postings in grids; clauses in few cells go first
 _PER_CELL = 1  # clauses per cell that the size of the finest grid of two attributes aims at
 _PAYS = 128  # clauses below which a grid does not pay for its look-ups
+_PAIR, _RECORD = 75.0, 6.0  # nanoseconds: two attributes that are looked up together, and a posting
 _BEHIND = 1 << 60  # of clauses outside grids, in the order of clauses
 
 
@@ -46,12 +49,20 @@ class PstHash(IndexParams):
 
 ARRAYS = {
     **postings.ARRAYS,  # of the clauses outside grids
-    "filter_shift": ArraySpec("uint8", "per attribute: codes are shifted so far to 8-bit cells of filters"),
-    "grid_ptr": ArraySpec("int64", "per attribute: the grids that it owns; the one with fewer grids owns them"),
-    "grid_partner": ArraySpec("int32", "per grid: its other attribute"),
-    "grid_facts": ArraySpec("uint64", "per grid: first cell << 24, owner's shift << 16, partner's << 8, its bits"),
-    "cell_ptr": ArraySpec("uint32", "per cell: where its postings start"),
-    "pairs": ArraySpec("uint32", "three per posting: two filters; the clause and whether nothing is left to verify"),
+    "filter_shift": ArraySpec(
+        "uint8", "attributes", "per attribute: codes are shifted so far to 8-bit cells of filters"
+    ),
+    "grid_ptr": ArraySpec(
+        "int64", "attributes + 1", "per attribute: the grids that it owns; the one with fewer grids owns them"
+    ),
+    "grid_partner": ArraySpec("int32", "grids", "per grid: its other attribute"),
+    "grid_facts": ArraySpec(
+        "uint64", "grids", "per grid: first cell << 24, owner's shift << 16, partner's << 8, its bits"
+    ),
+    "cell_ptr": ArraySpec("uint32", "cells + 1", "per cell: where its postings start"),
+    "pairs": ArraySpec(
+        "uint32", "3 * pairs", "three per posting: two filters; the clause and whether nothing is left to verify"
+    ),
 }
 
 
@@ -152,7 +163,7 @@ def _first_cells(given: Input, grids: _Grids) -> tuple[Array, Array]:
     return first, np.cumsum(cell_ptr, dtype=np.uint32)
 
 
-def place(params: PstHash, given: Input, clauses: Array) -> Array:
+def _place(params: PstHash, given: Input, clauses: Array) -> Array:
     """Clauses in grids by their first cell, then those outside by their access predicate."""
     grids = _grids(params.access, given, clauses)
     behind = by_access(params, given, clauses)
@@ -161,7 +172,7 @@ def place(params: PstHash, given: Input, clauses: Array) -> Array:
     return place
 
 
-def build(params: PstHash, given: Input) -> dict[str, Array]:
+def _build(params: PstHash, given: Input) -> dict[str, Array]:
     """Arrays for clauses that have their most selective predicates first, those in grids before the others."""
     attributes, book, table, first, last = given[:5]
     grids = _grids(params.access, given, np.arange(first, last))
@@ -183,17 +194,17 @@ def build(params: PstHash, given: Input) -> dict[str, Array]:
         pairs,
     )
     arrays = (filter_shift, grids.ptr, grids.partners, grids.facts, cell_ptr, pairs)
-    outside = postings.build(PstBloom(), given._replace(first=first + inside))
+    outside = postings.build(given._replace(first=first + inside))
     return outside | dict(zip(list(ARRAYS)[len(postings.ARRAYS) :], arrays, strict=True))
 
 
-def match(
-    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+def _match(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
     arrays = index.arrays
     outside = len(arrays["heads"]) + len(arrays["rest"]) > 0
     if outside and len(arrays["pairs"]) == 0:
-        return postings.match(index, attributes, table, events, once)
+        return postings.match(index, attributes, table, events, once, work)
     offsets, rows = kernels.match_pairs(
         events.arrays(),
         table.length,
@@ -207,15 +218,43 @@ def match(
     )
     if not outside:
         return offsets, rows
-    offsets, rows = merge_rows(offsets, rows, *postings.match(index, attributes, table, events, once))
+    offsets, rows = merge_rows(offsets, rows, *postings.match(index, attributes, table, events, once, work))
     return offsets, rows
 
 
-def _facts(index: FlatIndex) -> dict[str, Any]:
+def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
     arrays = index.arrays
     in_grids, outside = len(arrays["pairs"]) // kernels.RECORD, len(arrays["heads"])
     return {"postings": in_grids + outside, "in grids": in_grids, "grids": len(arrays["grid_facts"])}
 
 
-_DRIVERS = (*postings.DRIVERS, kernels.match_pairs, merge_rows)
-PSTHASH = Kind(PstHash, ARRAYS, build, match, place, by_likelihood, _facts, _DRIVERS)
+def _cost(params: PstHash, costs: Costs, clauses: Array) -> Array:
+    if params.access == 1:
+        return postings.cost(params, costs, clauses)
+    two, three = costs.chance[1:3, clauses]
+    each: Array = two * _RECORD + three * costs.verify + costs.evaluated(clauses)
+    return each
+
+
+def _overhead(params: PstHash, costs: Costs) -> float:
+    return costs.entries * (costs.entries - 1) / 2 * _PAIR if params.access == 2 else 0.0
+
+
+PSTHASH = Kind(
+    params=PstHash,
+    arrays=ARRAYS,
+    build=_build,
+    match=_match,
+    place=_place,
+    facts=_facts,
+    cost=_cost,
+    overhead=_overhead,
+    bytes=lambda params, costs, clauses: 2 * postings.POSTING * postings.BLOCKS * len(clauses),
+    planning=Planning(
+        (PstHash(),),
+        lambda costs, clauses: f"{len(clauses)} clauses, so many that finding them by two predicates pays",
+        doubt=1.25,
+    ),
+    drivers=(*postings.DRIVERS, kernels.match_pairs, merge_rows),
+    forms=(PstHash(), PstHash(access=1)),
+)

@@ -7,6 +7,7 @@ of Bloom signatures, which cost a look-up per candidate and leaf, a posting carr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,13 +15,16 @@ import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.codes import Codebook, pointers, read_only
-from gpumatch.index.compound import NO_COMPOUNDS, Compounds, find_compounds
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, by_likelihood
+from gpumatch.index.costs import Costs
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of, by_access
+from gpumatch.index.input import Input
+from gpumatch.index.postings.compound import NO_COMPOUNDS, Compounds, find_compounds
 from gpumatch.kernels import postings as kernels
 from gpumatch.kernels.predicates import WIDTH
 from gpumatch.predicates import RANGE, Array, Attributes
 
 _TESTED = 16  # clauses of a Scan that are tested faster than a list of them is looked up
+POSTING, BLOCKS = 12, 3  # bytes of a posting, and how many blocks a range is cut into
 _PER_LEAF = 4  # clauses per finest block that the depth of an attribute's tree aims at
 
 
@@ -39,17 +43,27 @@ class PstBloom(IndexParams):
 
 
 ARRAYS = {
-    "cell_shift": ArraySpec("uint8", "per attribute: codes are shifted so far to 8-bit cells of filters"),
-    "lines": ArraySpec("int32", "three per line of compounds: its owner, its partner, and its first group"),
-    "group_ptr": ArraySpec("int32", "per group, which is a line and a code of its owner: where its cuts start"),
-    "cuts": ArraySpec("int32", "codes of the partner at which the codes of a group begin"),
-    "directory": ArraySpec(
-        "uint64", "two words per attribute, then per group: root node; levels with postings, levels in all, shift"
+    "cell_shift": ArraySpec("uint8", "attributes", "per attribute: codes are shifted so far to 8-bit cells of filters"),
+    "lines": ArraySpec(
+        "int32", "3 * lines", "three per line of compounds: its owner, its partner, and its first group"
     ),
-    "node_ptr": ArraySpec("int64", "per node: where its postings start"),
-    "filters": ArraySpec("uint32", "per posting: a predicate of the clause as attribute, first cell, width"),
-    "heads": ArraySpec("uint64", "per posting: the clause, whether it is decided, and a second such predicate"),
-    "rest": ArraySpec("int32", "clauses that no posting can hold: tested on every event"),
+    "group_ptr": ArraySpec(
+        "int32", "groups + 1", "per group, which is a line and a code of its owner: where its cuts start"
+    ),
+    "cuts": ArraySpec("int32", "cuts", "codes of the partner at which the codes of a group begin"),
+    "directory": ArraySpec(
+        "uint64",
+        "2 * trees",
+        "two words per attribute, then per group: root node; levels with postings, levels in all, shift",
+    ),
+    "node_ptr": ArraySpec("int64", "nodes + 1", "per node: where its postings start"),
+    "filters": ArraySpec(
+        "uint32", "postings", "per posting: a predicate of the clause as attribute, first cell, width"
+    ),
+    "heads": ArraySpec(
+        "uint64", "postings", "per posting: the clause, whether it is decided, and a second such predicate"
+    ),
+    "rest": ArraySpec("int32", "rest", "clauses that no posting can hold: tested on every event"),
 }
 
 
@@ -65,7 +79,7 @@ def _compounds(given: Input, clauses: Array) -> Compounds:
     return find_compounds(given, clauses, access)
 
 
-def rerank(params: IndexParams, given: Input, clauses: Array, keys: Array) -> Array:
+def _rerank(params: IndexParams, given: Input, clauses: Array, keys: Array) -> Array:
     """Behind a shared equality, which comes first, ranges by how much they cover of what clauses with it tell apart."""
     found = _compounds(given, clauses)
     keys = keys.copy()
@@ -73,7 +87,7 @@ def rerank(params: IndexParams, given: Input, clauses: Array, keys: Array) -> Ar
     return keys
 
 
-def place(params: IndexParams, given: Input, clauses: Array) -> Array:
+def _place(params: IndexParams, given: Input, clauses: Array) -> Array:
     """Clauses by attribute and first code of their first predicate, or by group and first code there."""
     found = _compounds(given, clauses)
     hung = found.hung()
@@ -82,18 +96,20 @@ def place(params: IndexParams, given: Input, clauses: Array) -> Array:
     return places
 
 
-def build(params: IndexParams, given: Input) -> dict[str, Array]:
-    """Arrays for clauses that have their most selective predicate first."""
+def _scan(params: IndexParams, given: Input) -> dict[str, Array]:
+    return _without_postings(given) if given.last - given.first <= _TESTED else build(given, False)
+
+
+def build(given: Input, trees: bool = True) -> dict[str, Array]:
+    """Arrays for clauses that have their most selective predicate first: lists by block, or by attribute alone."""
     attributes, book, table, first, last = given[:5]
-    if isinstance(params, Scan) and last - first <= _TESTED:
-        return _without_postings(given)
-    found = _compounds(given, np.arange(first, last)) if isinstance(params, PstBloom) else NO_COMPOUNDS
+    found = _compounds(given, np.arange(first, last)) if trees else NO_COMPOUNDS
     hung = found.hung()
     predicates = _with_ranges(table, found, hung, len(attributes))
     access = _access(table, first, last)
     access[first + found.clause[hung]] = len(table.predicate) + WIDTH * np.arange(len(hung))
     hanging = access >= 0
-    directory, node_ptr = _tree(params, access[hanging], predicates[0], np.concatenate([book.counts(), found.sizes()]))
+    directory, node_ptr = _tree(trees, access[hanging], predicates[0], np.concatenate([book.counts(), found.sizes()]))
     kernels.count_postings(access, predicates, directory, node_ptr)
     np.cumsum(node_ptr, out=node_ptr)
     cell_shift = _cell_shift(book)
@@ -139,10 +155,10 @@ def _with_ranges(table: Table, found: Compounds, hung: Array, attributes: int) -
     return read_only(np.concatenate([table.predicate, ranges.ravel()])), *table.predicates()[1:]
 
 
-def _tree(params: IndexParams, access: Array, predicate: Array, counts: Array) -> tuple[tuple[Array, ...], Array]:
+def _tree(trees: bool, access: Array, predicate: Array, counts: Array) -> tuple[tuple[Array, ...], Array]:
     """The directory of attributes and groups with so many codes each, and room for where postings of nodes start."""
     depth, levels = bits_of(counts), np.zeros(len(counts), np.uint8)
-    if isinstance(params, PstBloom):
+    if trees:
         load = np.bincount(predicate[access], minlength=len(counts))
         levels = np.minimum(bits_of(load // _PER_LEAF), depth)
     base = pointers((2 << levels.astype(np.int64)) - 1)
@@ -150,7 +166,7 @@ def _tree(params: IndexParams, access: Array, predicate: Array, counts: Array) -
 
 
 def match(
-    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
     arrays = index.arrays
     clauses = (table.clause_row, table.clause_ptr, table.clause_program)
@@ -165,10 +181,44 @@ def match(
     return offsets, rows
 
 
-def _facts(index: FlatIndex) -> dict[str, Any]:
+def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
     return {"postings": len(index.arrays["heads"]), "groups": len(index.arrays["group_ptr"]) - 1}
 
 
+def cost(params: IndexParams, costs: Costs, clauses: Array) -> Array:
+    return costs.postings(clauses) + costs.evaluated(clauses)
+
+
+def _scan_cost(params: IndexParams, costs: Costs, clauses: Array) -> Array:
+    return costs.scanned(clauses) + cost(params, costs, clauses)
+
+
 DRIVERS = (kernels.match_postings,)
-SCAN = Kind(Scan, ARRAYS, build, match, by_access, by_likelihood, _facts, DRIVERS)
-PSTBLOOM = Kind(PstBloom, ARRAYS, build, match, place, by_likelihood, _facts, DRIVERS, rerank)
+SCAN = Kind(
+    params=Scan,
+    arrays=ARRAYS,
+    build=_scan,
+    match=match,
+    facts=_facts,
+    cost=_scan_cost,
+    bytes=lambda params, costs, clauses: POSTING * len(clauses),
+    planning=Planning(
+        (Scan(),), lambda costs, clauses: f"{len(clauses)} clauses are tested faster than looked up", last_resort=True
+    ),
+    drivers=DRIVERS,
+)
+PSTBLOOM = Kind(
+    params=PstBloom,
+    arrays=ARRAYS,
+    build=lambda params, given: build(given),
+    match=match,
+    rerank=_rerank,
+    place=_place,
+    facts=_facts,
+    cost=cost,
+    bytes=lambda params, costs, clauses: POSTING * BLOCKS * len(clauses),
+    planning=Planning(
+        (PstBloom(),), lambda costs, clauses: f"{len(clauses)} clauses, found by their most selective predicate"
+    ),
+    drivers=DRIVERS,
+)

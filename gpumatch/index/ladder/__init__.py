@@ -7,17 +7,19 @@ predicates lie in ladder order and are tested up to the first that fails: the in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gpumatch.coded import CodedEvents, Table
-from gpumatch.codes import pointers
 from gpumatch.errors import SchemaError
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_access, count
+from gpumatch.index.blocks import by_block
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Workspace, bits_of
+from gpumatch.index.input import Input
 from gpumatch.kernels import ladder as kernels
-from gpumatch.kernels.postings import count_postings, find_access, pack_directory
+from gpumatch.kernels.postings import find_access
 from gpumatch.predicates import Array, Attributes
 
 ORDERS = ("best", "worst", "given")
@@ -39,14 +41,16 @@ class Ladder(IndexParams):
 
 
 ARRAYS = {
-    "directory": ArraySpec("uint64", "two words per attribute: root node; levels with postings, levels in all, shift"),
-    "node_ptr": ArraySpec("int64", "per node: where its clauses start"),
-    "waiting": ArraySpec("int32", "the clauses that wait at each node"),
-    "rest": ArraySpec("int32", "clauses without a predicate that can wait: tested on every event"),
+    "directory": ArraySpec(
+        "uint64", "2 * attributes", "two words per attribute: root node; levels with postings, levels in all, shift"
+    ),
+    "node_ptr": ArraySpec("int64", "nodes + 1", "per node: where its clauses start"),
+    "waiting": ArraySpec("int32", "waiting", "the clauses that wait at each node"),
+    "rest": ArraySpec("int32", "rest", "clauses without a predicate that can wait: tested on every event"),
 }
 
 
-def rank(params: Ladder, table: Table, likelihood: Array) -> Array:
+def _rank(params: Ladder, table: Table, likelihood: Array) -> Array:
     """The layer of each predicate's attribute, or nothing that would change the order as it was given."""
     attribute = table.columns()[0]
     if params.order == "given":
@@ -70,24 +74,7 @@ def layers(table: Table, likelihood: Array) -> Array:
     return place
 
 
-def by_block(access: Array, predicates: tuple[Array, ...], depth: Array, levels: Array) -> tuple[Array, Array, Array]:
-    """Directory, ends of blocks and what waits there: the numbers of those whose access predicate is at a place.
-
-    ``depth`` is of each attribute's codes in bits, ``levels`` of its tree.
-    """
-    base = pointers((2 << levels.astype(np.int64)) - 1)
-    directory = (base[:-1].copy(), levels, depth - levels)
-    node_ptr = np.zeros(base[-1] + 1, np.int64)
-    count_postings(access, predicates, directory, node_ptr)
-    np.cumsum(node_ptr, out=node_ptr)
-    waiting = np.empty(node_ptr[-1], np.int32)
-    kernels.fill_firsts(access, predicates, directory, node_ptr[:-1].copy(), waiting)
-    packed = np.empty(2 * len(depth), np.uint64)
-    pack_directory(directory, node_ptr, packed)
-    return packed, node_ptr, waiting
-
-
-def build(params: Ladder, given: Input) -> dict[str, Array]:
+def _build(params: Ladder, given: Input) -> dict[str, Array]:
     """Arrays for clauses whose predicates lie in ladder order."""
     table, first, last = given.table, given.first, given.last
     access = np.full(last, -1, np.int64)
@@ -101,8 +88,8 @@ def build(params: Ladder, given: Input) -> dict[str, Array]:
     return dict(zip(ARRAYS, (packed, node_ptr, waiting, rest), strict=True))
 
 
-def match(
-    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+def _match(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
     arrays = index.arrays
     offsets, rows, tests = kernels.match_ladder(
@@ -117,12 +104,20 @@ def match(
         table.predicates(),
         table.programs,
     )
-    count(index, "tests", tests)
+    work.count("tests", tests)
     return offsets, rows
 
 
-def _facts(index: FlatIndex) -> dict[str, Any]:
-    return {"postings": len(index.arrays["waiting"]), "tests": index.counters.get("tests", 0)}
+def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
+    return {"postings": len(index.arrays["waiting"]), "tests": counters.get("tests", 0)}
 
 
-LADDER = Kind(Ladder, ARRAYS, build, match, by_access, rank, _facts, (kernels.match_ladder,))
+LADDER = Kind(
+    params=Ladder,
+    arrays=ARRAYS,
+    build=_build,
+    match=_match,
+    rank=_rank,
+    facts=_facts,
+    drivers=(kernels.match_ladder,),
+)

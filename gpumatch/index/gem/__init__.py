@@ -6,6 +6,7 @@ With a bitset for every cell, the default, matching is an AND of bitsets. With f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,10 +15,13 @@ import numpy as np
 from gpumatch.coded import CodedEvents, Table
 from gpumatch.codes import pointers
 from gpumatch.errors import SchemaError
-from gpumatch.index import triangle
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, ascent, bits_of, by_likelihood
+from gpumatch.index.costs import Costs, sample
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, ascent, bits_of
+from gpumatch.index.gem import triangle
+from gpumatch.index.input import Input
 from gpumatch.kernels import gem as kernels
 from gpumatch.kernels import gem_build as building
+from gpumatch.kernels.plan import survival
 from gpumatch.predicates import Array, Attributes
 
 _MOST_DIMS = 32  # bitsets of more dimensions cost more than they exclude
@@ -25,6 +29,9 @@ _SHARE = 32  # a dimension is indexed if one clause in so many constrains it
 _GRANULES = 4096  # entries of the table that leads from codes to cells
 _ROWS = 1 << 20  # rows of results that one call should give at most
 _LEAST_EVENTS, _MOST_EVENTS = 64, 4096  # of one call
+_WORD = 0.16  # nanoseconds of a word of a bitset
+_SURVIVOR, _DENSE = 25.0, 6.5  # and of what bitsets leave over: where that is little, and where it is much
+_LOOSE = 100.0  # the same, if bounds do not tell all of a clause
 _LANES = 0x7FFC  # values that fit a lane of the packed bounds, besides those that mean absent and open
 
 
@@ -57,24 +64,36 @@ class Gem(IndexParams):
 
 
 _BITSETS = {
-    "dims": ArraySpec("int32", "attributes that are indexed"),
-    "dim_of": ArraySpec("int32", "per attribute: its dimension, or -1"),
-    "cell_ptr": ArraySpec("int64", "per dimension: its first cell; the last one is of events that lack the attribute"),
-    "cell_table": ArraySpec("uint8", "codes, shifted, to cells"),
-    "table_ptr": ArraySpec("int64", "per dimension: where its part of cell_table starts"),
-    "table_shift": ArraySpec("uint8", "per dimension: codes are shifted so far to its part of cell_table"),
-    "lane_exact": ArraySpec("bool", "per dimension: do its codes fit the lanes of bounds?"),
-    "lane_shift": ArraySpec("uint8", "per dimension: codes are shifted so far to lanes where they do not fit"),
-    "bits": ArraySpec("uint64", "per tile, cell and word: the clauses that touch the cell or do not constrain it"),
-    "cover": ArraySpec("uint64", "as bits: the clauses that hold for all of the cell; empty where few would match"),
-    "summary": ArraySpec("uint64", "per tile and cell: which words are not zero"),
-    "count": ArraySpec("int64", "per cell: its clauses"),
-    "bounds": ArraySpec("uint64", "per clause: low bounds, then high bounds, in lanes of 16 bits"),
-    "loose": ArraySpec("uint64", "a bit per clause: bounds do not tell all of it"),
-    "expected": ArraySpec("float64", "one number: clauses that match an event, if all codes are equally likely"),
-    "ascending": ArraySpec("uint8", "one number: rows rise with clauses (1), without gaps (2), or do not (0)"),
+    "dims": ArraySpec("int32", "dims", "attributes that are indexed"),
+    "dim_of": ArraySpec("int32", "attributes or 0", "per attribute: its dimension, or -1"),
+    "cell_ptr": ArraySpec(
+        "int64", "lines + 1 or 0", "per dimension: its first cell; the last one is of events that lack the attribute"
+    ),
+    "cell_table": ArraySpec("uint8", "granules", "codes, shifted, to cells"),
+    "table_ptr": ArraySpec("int64", "lines + 1 or 0", "per dimension: where its part of cell_table starts"),
+    "table_shift": ArraySpec(
+        "uint8", "lines or 0", "per dimension: codes are shifted so far to its part of cell_table"
+    ),
+    "lane_exact": ArraySpec("bool", "lines or 0", "per dimension: do its codes fit the lanes of bounds?"),
+    "lane_shift": ArraySpec(
+        "uint8", "lines or 0", "per dimension: codes are shifted so far to lanes where they do not fit"
+    ),
+    "bits": ArraySpec(
+        "uint64", "words", "per tile, cell and word: the clauses that touch the cell or do not constrain it"
+    ),
+    "cover": ArraySpec(
+        "uint64", "words or 0", "as bits: the clauses that hold for all of the cell; empty where few would match"
+    ),
+    "summary": ArraySpec("uint64", "cells_of_tiles", "per tile and cell: which words are not zero", on_device=False),
+    "count": ArraySpec("int64", "cells", "per cell: its clauses"),
+    "bounds": ArraySpec("uint64", "bounds", "per clause: low bounds, then high bounds, in lanes of 16 bits"),
+    "loose": ArraySpec("uint64", "words_of_tiles", "a bit per clause: bounds do not tell all of it"),
 }
 ARRAYS = _BITSETS | triangle.ARRAYS
+META = {
+    "expected": "clauses that match an event, if all codes are equally likely",
+    "ascending": "rows rise with clauses (1), without gaps (2), or do not (0)",
+}
 
 
 class Dims:
@@ -122,19 +141,18 @@ def _place(params: Gem, given: Input, clauses: Array) -> Array:
     return keys
 
 
-def _build(params: Gem, given: Input) -> dict[str, Array]:
+def _build(params: Gem, given: Input) -> dict[str, Any]:
     """Arrays of bitsets or of triangles; those of the other are empty."""
     dims = Dims(given, np.arange(given.first, given.last))
-    empty = {name: np.zeros(0, spec.dtype) for name, spec in ARRAYS.items()}
+    empty: dict[str, Any] = {name: np.zeros(0, spec.dtype) for name, spec in ARRAYS.items()}
+    empty |= {"expected": float(dims.rate * (given.last - given.first)), "ascending": 0}
     if params.has_all:
         return empty | _bitsets(params.cells, given, dims)
     assert params.caches is not None
-    expected = np.array([dims.rate * (given.last - given.first)])
-    built = triangle.build(params.cells, params.caches, given, dims.dims)
-    return empty | {"dims": dims.dims, "expected": expected} | built
+    return empty | {"dims": dims.dims} | triangle.build(params.cells, params.caches, given, dims.dims)
 
 
-def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Array]:
+def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Any]:
     table, first, last = given.table, given.first, given.last
     cells = [np.unique(part, return_inverse=True)[1] for part in dims.quantiles(dims.lows + dims.highs, most)]
     cell_ptr = pointers(np.array([part[-1] + 2 for part in cells], np.int64))
@@ -164,25 +182,15 @@ def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Array]:
     building.pack_bounds(first, last, table.clause_ptr, predicates, dims.dim_of, exact, shift, words, bounds, loose)
     programs = np.flatnonzero(table.clause_program[first:last] >= 0)
     np.bitwise_or.at(loose, programs >> 6, np.uint64(1) << (programs & 63).astype(np.uint64))
-    ascending = ascent(table.clause_row[first:last])
-    expected = np.array([dims.rate * (last - first)])
     arrays = (dims.dims, dims.dim_of, cell_ptr, cell_table, dims.ptr, dims.shift, exact, shift)
-    return dict(zip(_BITSETS, (*arrays, bits, cover, summary, count, bounds, loose, expected, ascending), strict=True))
-
-
-def bytes_of_bitsets(most: int, dims: Dims, clauses: int) -> int:
-    """Bytes of the arrays for so many clauses, at most."""
-    tiles, count = -(-clauses // kernels.TILE), len(dims.counts)
-    cells = int(np.minimum(dims.counts, most).sum()) + count
-    words = tiles * cells * (kernels.WORDS * (2 if dims.many else 1) + 1) + tiles * kernels.WORDS
-    bounds = 2 * -(-count // kernels.LANES) * clauses
-    return 8 * (words + bounds + cells) + int(dims.ptr[-1]) + 4 * len(dims.dim_of) + 64 * (count + 1)
+    named = dict(zip(_BITSETS, (*arrays, bits, cover, summary, count, bounds, loose), strict=True))
+    return {**named, "ascending": ascent(table.clause_row[first:last])}
 
 
 def _match(
-    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
-    a = index.arrays
+    a, ascending = index.arrays, index.meta["ascending"]
     if isinstance(index.params, Gem) and not index.params.has_all:
         return triangle.match(a, index.first, index.last, attributes, table, events, once)
     shared = (
@@ -194,27 +202,80 @@ def _match(
     )
     found = (
         index.first,
-        float(a["expected"][0]),
+        float(index.meta["expected"]),
         (table.clause_row, table.clause_ptr, table.clause_program),
         (attributes.multi, attributes.presence, table.predicates(), table.programs),
-        (table.length, once, bool(a["ascending"][0]) and not once),
+        (table.length, once, bool(ascending) and not once),
     )
     if len(a["cover"]):
-        shift = int(table.clause_row[index.first]) if a["ascending"][0] == 2 and not once else -1
+        shift = int(table.clause_row[index.first]) if ascending == 2 and not once else -1
         offsets, rows = kernels.match_dense(*shared, a["cover"], shift, *found)
     else:
         offsets, rows = kernels.match_sparse(*shared, *found)
     return offsets, rows
 
 
-def _facts(index: FlatIndex) -> dict[str, Any]:
+def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
     return {"dimensions": len(index.arrays["dims"])}
 
 
 def _events(index: FlatIndex) -> int:
     """So many that tiles are used often while they are in cache, and the result is not so large as to leave it."""
-    return min(max(int(_ROWS / max(float(index.arrays["expected"][0]), 1.0)), _LEAST_EVENTS), _MOST_EVENTS)
+    return min(max(int(_ROWS / max(float(index.meta["expected"]), 1.0)), _LEAST_EVENTS), _MOST_EVENTS)
 
 
-_DRIVERS = (kernels.match_sparse, kernels.match_dense)
-GEM = Kind(Gem, ARRAYS, _build, _match, _place, by_likelihood, _facts, _DRIVERS, events=_events)
+def _cost(params: Gem, costs: Costs, clauses: Array) -> Array:
+    return _cost_of(Dims(costs.given, clauses), costs, clauses)
+
+
+def _cost_of(dims: Dims, costs: Costs, clauses: Array) -> Array:
+    """Nanoseconds of each clause in bitsets over these dimensions."""
+    table, left, loose = costs.given.table, np.empty(len(clauses)), np.empty(len(clauses), np.bool_)
+    heads = (table.clause_ptr, table.clause_program, table.predicate)
+    survival(clauses, *heads, costs.likelihood, dims.dim_of, left, loose)
+    words = max(len(dims.dims), 4) * (2 if dims.many else 1) / 64
+    each: Array = words * _WORD + left * ((_DENSE if dims.many else _SURVIVOR) + loose * _LOOSE)
+    return each
+
+
+def _bytes(params: Gem, costs: Costs, clauses: Array) -> int:
+    dims = Dims(costs.given, sample(clauses))
+    tiles, count = -(-len(clauses) // kernels.TILE), len(dims.counts)
+    cells = int(np.minimum(dims.counts, params.cells).sum()) + count
+    words = tiles * cells * (kernels.WORDS * (2 if dims.many else 1) + 1) + tiles * kernels.WORDS
+    bounds = 2 * -(-count // kernels.LANES) * len(clauses)
+    return 8 * (words + bounds + cells) + int(dims.ptr[-1]) + 4 * len(dims.dim_of) + 64 * (count + 1)
+
+
+def _reason(costs: Costs, clauses: Array) -> str:
+    dimensions = len(Dims(costs.given, sample(clauses)).dims)
+    return f"{len(clauses)} clauses have wide predicates on {dimensions} common dimensions"
+
+
+def _takes(costs: Costs, clauses: Array) -> Array:
+    """Those of the clauses that bitsets find cheaper than postings do."""
+    others = costs.postings(clauses)
+    wide = others > 4 * _WORD / 64
+    found, others = clauses[wide], others[wide]
+    if len(found) == 0:
+        return found
+    kept: Array = found[_cost_of(Dims(costs.given, sample(found)), costs, found) < others]
+    return kept
+
+
+GEM = Kind(
+    params=Gem,
+    arrays=ARRAYS,
+    meta=META,
+    build=_build,
+    match=_match,
+    place=_place,
+    facts=_facts,
+    events=_events,
+    cost=_cost,
+    bytes=_bytes,
+    planning=Planning(tuple(map(Gem, (64, 32, 16))), _reason, doubt=1.25, takes=_takes, leads=True),
+    drivers=(kernels.match_sparse, kernels.match_dense),
+    forms=(Gem(), Gem(cells=8, caches=2)),
+    variants={"triangle": Gem(caches=0)},
+)

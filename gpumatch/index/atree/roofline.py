@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpumatch.index import FlatIndex
+from gpumatch.index.flat import FlatIndex
 from gpumatch.kernels import count_atree
 from gpumatch.kernels.count import BLOCK, SECTOR, WARP
 from gpumatch.predicates import Array
 from gpumatch.roofline.cost import Cost, Touched
-from gpumatch.roofline.lists import Found, reach
+from gpumatch.roofline.lists import Found, OnRoofline, reach
 from gpumatch.roofline.sample import (
     ANSWER,
     BUDGET,
@@ -35,12 +35,15 @@ from gpumatch.roofline.sample import (
     slot_finding,
 )
 
-ENOUGH = WARP * WORD_EVENTS  # events
 _STEPS = np.array([35, 16, 70])  # instructions to read a word, more if it is to be negated, and of a group
 _NODE, _CLAUSE, _SOME, _BITS = 62, 112, 25, 13  # of a unit's thread; more where its block has bits; of its warp
 _PIECE, _HIT = 46, 43
 _LIST, _BIT = 131, 28
 _GROUP_BYTES = 2 * WARP * 12  # of shared memory, there and back
+
+
+def _node_count(index: FlatIndex) -> int:
+    return len(index.arrays["parent_ptr"]) - 1
 
 
 class Graph(NamedTuple):
@@ -56,7 +59,7 @@ class Graph(NamedTuple):
     @classmethod
     def of(cls, sample: Sample, index: FlatIndex) -> Graph:
         a, words = index.arrays, -(-sample.events // WORD_EVENTS)
-        nodes, inner, always = len(a["parent_ptr"]) - 1, int(a["level_ptr"][-1]), int(a["graph"][2])
+        nodes, inner, always = _node_count(index), int(a["level_ptr"][-1]), int(index.meta["always"])
         value = np.zeros(nodes * words, np.uint64)
         if always >= 0:
             bits = np.arange(words * WORD_EVENTS) < sample.events
@@ -75,7 +78,7 @@ class Graph(NamedTuple):
         return Touched("words", sectors * more, float(marks.sum()) * more, self.sample.batch, len(marks) * more)
 
 
-def graph(sample: Sample, index: FlatIndex) -> Found:
+def _count(sample: Sample, index: FlatIndex) -> Found:
     """All kernels from codes to matches."""
     sample = sample.first(min(sample.events, sample.batch))
     made = Graph.of(sample, index)
@@ -184,3 +187,6 @@ def _listing(graph: Graph, cost: Cost, words: int, keys: int, tiles: int, warps:
         instructions=(NOT_LISTED * words + (_LIST + SCAN_ROUNDS) * some + _BIT * WARP * steps) * per,
     )
     return [evaluation, listed]
+
+
+ON_ROOFLINE = OnRoofline(_count, decides=True, nodes=_node_count)

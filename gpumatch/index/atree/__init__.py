@@ -7,6 +7,7 @@ postings that the other indexes use, once per distinct predicate; see ``kernels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,15 +15,22 @@ import numpy as np
 
 from gpumatch.coded import CodedEvents, Table, likelihoods
 from gpumatch.codes import pointers, read_only, spans
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Input, Kind, bits_of, by_likelihood, count
-from gpumatch.index.ladder import by_block
+from gpumatch.expr.normal import Splitting
+from gpumatch.index.blocks import by_block
+from gpumatch.index.costs import Costs
+from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of
+from gpumatch.index.input import Input
 from gpumatch.kernels import atree as kernels
 from gpumatch.kernels import atree_build, dag
+from gpumatch.kernels.plan import wakings
 from gpumatch.kernels.words import EVENTS
 from gpumatch.predicates import RANGE, Array, Attributes
 
 _KEPT = 1 << 27  # bytes of a buffer up to which the next call gets it
 _VALUES, _ROWS = 1 << 13, 1 << 16  # words of values and rows for which there is room at first
+_UNIT, _WAKE, _EMIT = 180.0, 3.0, 12.0  # nanoseconds: a tile's expression that is evaluated, woken, true of an event
+_LEAF = 20.0  # and a predicate that holds, equal ones being one leaf
+_EXPRESSION, _ITEM = 24, 44  # bytes of an expression, and of each predicate and operator if none are shared
 _PER_LEAF = 4  # predicates per finest block that the depth of an attribute's tree aims at
 
 
@@ -34,21 +42,34 @@ class ATree(IndexParams):
 
 
 ARRAYS = {
-    "directory": ArraySpec("uint64", "two words per attribute: root block; levels with postings, levels in all, shift"),
-    "node_ptr": ArraySpec("int64", "per block: where its pieces start"),
-    "waiting": ArraySpec("int32", "the pieces of predicates that lie in each block"),
-    "piece_node": ArraySpec("int32", "per piece, a range of codes: the node of its predicate"),
-    "piece_lo": ArraySpec("int32", "per piece: its first code"),
-    "piece_hi": ArraySpec("int32", "per piece: its last code"),
-    "base": ArraySpec(
-        "int32", "per predicate that is negated somewhere: the node that is true where it is known, else -1"
+    "directory": ArraySpec(
+        "uint64", "2 * attributes", "two words per attribute: root block; levels with postings, levels in all, shift"
     ),
-    "unit_ptr": ArraySpec("int64", "per unit, a node that several others use or a clause: where its program starts"),
-    "items": ArraySpec("int32", "programs: nodes, negated predicates, and groups as an operator and a length"),
-    "level_ptr": ArraySpec("int64", "units of one level do not use each other: where each level starts, and clauses"),
-    "parent_ptr": ArraySpec("int64", "per node: where the units that wait for it start"),
-    "parent": ArraySpec("int32", "units that wait for a node"),
-    "graph": ArraySpec("int64", "nodes and edges of the graph, and the node that is always true, -1 if there is none"),
+    "node_ptr": ArraySpec("int64", "blocks + 1", "per block: where its pieces start"),
+    "waiting": ArraySpec("int32", "waiting", "the pieces of predicates that lie in each block"),
+    "piece_node": ArraySpec("int32", "pieces", "per piece, a range of codes: the node of its predicate"),
+    "piece_lo": ArraySpec("int32", "pieces", "per piece: its first code"),
+    "piece_hi": ArraySpec("int32", "pieces", "per piece: its last code"),
+    "base": ArraySpec(
+        "int32", "leaves", "per predicate that is negated somewhere: the node that is true where it is known, else -1"
+    ),
+    "unit_ptr": ArraySpec(
+        "int64", "units + 1", "per unit, a node that several others use or a clause: where its program starts"
+    ),
+    "items": ArraySpec("int32", "items", "programs: nodes, negated predicates, and groups as an operator and a length"),
+    "level_ptr": ArraySpec(
+        "int64",
+        "levels + 1",
+        "units of one level do not use each other: where each level starts, and clauses",
+        on_device=False,
+    ),
+    "parent_ptr": ArraySpec("int64", "nodes + 1", "per node: where the units that wait for it start", on_device=False),
+    "parent": ArraySpec("int32", "parents", "units that wait for a node", on_device=False),
+}
+META = {
+    "nodes": "of the graph",
+    "edges": "of the graph",
+    "always": "the node that is always true, -1 if there is none",
 }
 
 
@@ -191,7 +212,7 @@ def _postings(given: Input, leaves: _Leaves) -> dict[str, Array]:
     return {"directory": packed, "node_ptr": node_ptr, "waiting": waiting}
 
 
-def build(params: ATree, given: Input) -> dict[str, Array]:
+def _build(params: ATree, given: Input) -> dict[str, Any]:
     """Arrays for clauses in the order of their rows."""
     roots = np.empty(given.last - given.first, np.int32)
     graph = _graph(given, roots)
@@ -200,22 +221,22 @@ def build(params: ATree, given: Input) -> dict[str, Array]:
     number[leaves.node] = np.arange(len(leaves.node))
     base = np.full(len(leaves.node), -1, np.int32)
     base[number[negated[:, 1]]] = number[negated[:, 0]]
-    arrays = {
+    arrays: dict[str, Any] = {
         **_postings(given, leaves),
         "piece_node": leaves.piece_node,
         "piece_lo": leaves.predicate[:, 2].copy(),
         "piece_hi": leaves.predicate[:, 3].copy(),
         "base": base,
         **_units(graph, roots, len(leaves.node), _chances(given, graph, leaves), number, base),
-        "graph": np.array([np.count_nonzero(graph.uses), graph.edges, number[dag.TRUE_NODE]], np.int64),
     }
-    return {name: arrays[name] for name in ARRAYS}
+    meta = {"nodes": int(np.count_nonzero(graph.uses)), "edges": int(graph.edges), "always": int(number[dag.TRUE_NODE])}
+    return arrays | meta
 
 
-def _scratch(index: FlatIndex) -> tuple[Array, ...]:
+def _scratch(index: FlatIndex, work: Workspace) -> tuple[Array, ...]:
     """Memory of one call at a time: slots of nodes, marks of units, values, rows that are found, and shared rows."""
     try:
-        return index.scratch.pop()
+        return work.scratch.pop()
     except IndexError:
         nodes, units = len(index.arrays["parent_ptr"]) - 1, len(index.arrays["unit_ptr"]) - 1
         words = (units >> 6) + 1
@@ -230,10 +251,11 @@ def _scratch(index: FlatIndex) -> tuple[Array, ...]:
         )
 
 
-def match(
-    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool
+def _match(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
-    found = [_match_tile(index, table, _tile(events, at), once) for at in range(0, max(len(events.ptr) - 1, 1), EVENTS)]
+    tiles = range(0, max(len(events.ptr) - 1, 1), EVENTS)
+    found = [_match_tile(index, table, _tile(events, at), once, work) for at in tiles]
     if len(found) == 1:
         return found[0]
     counts = np.concatenate([np.diff(offsets) for offsets, _ in found])
@@ -246,40 +268,96 @@ def _tile(events: CodedEvents, first: int) -> CodedEvents:
     return CodedEvents(ptr, events.attribute, events.code)
 
 
-def _match_tile(index: FlatIndex, table: Table, events: CodedEvents, once: bool) -> tuple[Array, Array]:
+def _match_tile(
+    index: FlatIndex, table: Table, events: CodedEvents, once: bool, work: Workspace
+) -> tuple[Array, Array]:
     arrays = index.arrays
-    scratch = _scratch(index)
+    scratch = _scratch(index, work)
     inner = int(arrays["level_ptr"][-1])
     offsets, rows, buffers, evaluated = kernels.match_atree(
         events.arrays(),
         (table.clause_row[index.first : index.last], table.length, once),
         tuple(arrays[name] for name in _LEAVES),
         tuple(arrays[name] for name in _PROGRAMS),
-        (len(arrays["parent_ptr"]) - 1 - inner, inner, int(arrays["graph"][2])),
+        (len(arrays["parent_ptr"]) - 1 - inner, inner, int(index.meta["always"])),
         scratch,
     )
     if all(buffer.nbytes <= _KEPT for buffer in buffers):
-        index.scratch.append((*scratch[:4], *buffers))
-    count(index, "evaluated", evaluated)
+        work.scratch.append((*scratch[:4], *buffers))
+    work.count("evaluated", evaluated)
     return offsets, rows
 
 
-def place(params: ATree, given: Input, clauses: Array) -> Array:
+def _place(params: ATree, given: Input, clauses: Array) -> Array:
     """Clauses in the order of their rows: those of one row are joined, and matches are found in that order."""
     rows: Array = given.table.clause_row[clauses]
     return rows
 
 
-def _facts(index: FlatIndex) -> dict[str, Any]:
-    nodes, edges = index.arrays["graph"][:2].tolist()
+def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
+    nodes, edges = index.meta["nodes"], index.meta["edges"]
     return {
         "postings": len(index.arrays["waiting"]),
         "nodes": nodes,
         "edges": edges,
         "cost": nodes + edges,
-        "evaluated": index.counters.get("evaluated", 0),
+        "evaluated": counters.get("evaluated", 0),
     }
 
 
-_DRIVERS = (kernels.match_atree,)
-ATREE = Kind(ATree, ARRAYS, build, match, place, by_likelihood, _facts, _DRIVERS, events=lambda index: EVENTS)
+def _cost(params: ATree, costs: Costs, clauses: Array) -> Array:
+    """Nanoseconds of each clause: those of a tile of events are evaluated once."""
+    table, chance = costs.given.table, np.empty((2, len(clauses)))
+    heads = (table.clause_ptr, table.clause_program, table.predicate, table.programs)
+    wakings(clauses, *heads, costs.likelihood, costs.there, chance)
+    evaluated = -np.expm1(-EVENTS * chance[1])
+    each: Array = evaluated * _UNIT / EVENTS + chance[1] * _WAKE + chance[0] * _EMIT
+    return each + _cost_of_leaves(costs)[clauses]
+
+
+def _cost_of_leaves(costs: Costs) -> Array:
+    """Nanoseconds of each clause of the table for its leaves: its part of what predicates cost that hold."""
+    table = costs.given.table
+    before = np.append(0.0, np.cumsum(_LEAF * costs.distinct * costs.likelihood))
+    each: Array = np.diff(before[table.clause_ptr])
+    steps = np.append(np.diff(before), 0.0)[np.maximum(table.program_item, -1)]  # operators cost nothing here
+    ends = np.append(0.0, np.cumsum(steps))
+    programs = np.append(np.diff(ends[table.program_ptr]), 0.0)  # the last for clauses with none
+    each += programs[table.clause_program]
+    return each
+
+
+def _bytes(params: ATree, costs: Costs, clauses: Array) -> int:
+    table = costs.given.table
+    own, programs = np.diff(table.clause_ptr)[clauses], table.clause_program[clauses]
+    items = int(own.sum() + np.diff(table.program_ptr)[programs[programs >= 0]].sum())
+    return len(clauses) * _EXPRESSION + items * _ITEM
+
+
+def _takes(costs: Costs, clauses: Array) -> Array:
+    """Those of the clauses that a graph finds cheaper than postings do; of a row all or none."""
+    saved = costs.postings(clauses) + costs.evaluated(clauses) - _cost(ATree(), costs, clauses)
+    rows = costs.given.table.clause_row[clauses]
+    kept: Array = clauses[np.bincount(rows, saved)[rows] > 0]
+    return kept
+
+
+def _reason(costs: Costs, clauses: Array) -> str:
+    return f"equal parts of {len(clauses)} clauses are evaluated once"
+
+
+ATREE = Kind(
+    params=ATree,
+    arrays=ARRAYS,
+    meta=META,
+    build=_build,
+    match=_match,
+    splitting=Splitting.NEVER,
+    place=_place,
+    facts=_facts,
+    events=lambda index: EVENTS,
+    cost=_cost,
+    bytes=_bytes,
+    planning=Planning((ATree(),), _reason, doubt=1.25, takes=_takes),
+    drivers=(kernels.match_atree,),
+)

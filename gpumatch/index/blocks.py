@@ -1,0 +1,27 @@
+"""What waits at the blocks of codes that a predicate covers: a tree for each attribute."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpumatch.codes import pointers
+from gpumatch.kernels.ladder import fill_firsts
+from gpumatch.kernels.postings import count_postings, pack_directory
+from gpumatch.predicates import Array
+
+
+def by_block(access: Array, predicates: tuple[Array, ...], depth: Array, levels: Array) -> tuple[Array, Array, Array]:
+    """Directory, ends of blocks and what waits there: the numbers of those whose access predicate is at a place.
+
+    ``depth`` is of each attribute's codes in bits, ``levels`` of its tree.
+    """
+    base = pointers((2 << levels.astype(np.int64)) - 1)
+    directory = (base[:-1].copy(), levels, depth - levels)
+    node_ptr = np.zeros(base[-1] + 1, np.int64)
+    count_postings(access, predicates, directory, node_ptr)
+    np.cumsum(node_ptr, out=node_ptr)
+    waiting = np.empty(node_ptr[-1], np.int32)
+    fill_firsts(access, predicates, directory, node_ptr[:-1].copy(), waiting)
+    packed = np.empty(2 * len(depth), np.uint64)
+    pack_directory(directory, node_ptr, packed)
+    return packed, node_ptr, waiting
