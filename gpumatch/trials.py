@@ -72,13 +72,13 @@ class Trials:
         table, _ = indexes.arrange([(params, np.arange(len(clauses)))], given, likelihood)
         index = indexes.build(params, given._replace(table=table))
         cost = self._match(index, table, self._few, 1)
-        slow = cost > _SLOW and kind_of(params).events(index) > _EVENTS
-        return cost if slow or cost > HOPELESS * best else self._match(index, table, self.events, _REPEATS)
+        told = cost > HOPELESS * best or _is_slow(index, cost)
+        return cost if told else self._match(index, table, self.events, _REPEATS)
 
     def check(self, index: FlatIndex, table: Table) -> float:
         """What an index costs that was built of all clauses: on events that are new to it, as all will be."""
         cost = self._match(index, table, self._few, 1)
-        if cost > _SLOW or len(self.events.ptr) - 1 <= _FEW_EVENTS:
+        if _is_slow(index, cost) or len(self.events.ptr) - 1 <= _FEW_EVENTS:
             return cost
         return self._match(index, table, _slice(self.events, _FEW_EVENTS, _EVENTS), 0)
 
@@ -112,6 +112,11 @@ class Trials:
                 encoder = EventEncoder(given.book, given.attributes, used, batch)
                 return encoder.encode(max(0, len(batch) - _EVENTS), len(batch))
         return _drawn(given, self._entries)
+
+
+def _is_slow(index: FlatIndex, cost: float) -> bool:
+    """So slow that a few events tell enough; where tiles of events share work, it takes all of a tile to tell."""
+    return cost > _SLOW and kind_of(index.params).events(index) > _EVENTS
 
 
 def _slice(events: CodedEvents, first: int, last: int) -> CodedEvents:
