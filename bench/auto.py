@@ -24,8 +24,8 @@ from jobs import parser, terminal, write
 from rich.table import Table
 
 import gpumatch as gm
-from gpumatch import stocks, workloads
-from gpumatch.workloads import Workload
+from gpumatch import workloads
+from gpumatch.workloads import Workload, stocks
 
 INDEXES = ("auto", "auto, observed", "pstbloom", "psthash", "gem", "atree", "scan")
 BARS = 500_000  # of the demo

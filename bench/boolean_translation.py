@@ -11,9 +11,9 @@ from abe import AND, NOT, OR, PREDICATE, XOR, BooleanWorkload, PredicateTable, c
 from engines import Csr, Engine
 from numpy.typing import NDArray
 
-from gpumatch.keys import MAX, MIN
-from gpumatch.predicates import RANGE, SET, Block
-from gpumatch.segments import Source
+from gpumatch.expr.keys import MAX, MIN
+from gpumatch.store.segment import Source
+from gpumatch.subscriptions.block import RANGE, SET, Block
 
 
 class Conjunctions(NamedTuple):

@@ -15,7 +15,7 @@ from abe import abe
 from abe_ads import ads
 from rich.console import Console
 
-from gpumatch.roofline import bound_table, count_given, gpus_named, kernel_table, to_json
+from gpumatch.proof.roofline import bound_table, count_given, gpus_named, kernel_table, to_json
 from gpumatch.workloads import WORKLOADS, Workload
 
 FILE = Path(__file__).parent / "results" / "roofline.json"

@@ -16,7 +16,7 @@ import numpy as np
 
 import gpumatch as gm
 from gpumatch.index.ladder import ORDERS
-from gpumatch.stocks import FREQUENCY, PRICES, SCHEMA
+from gpumatch.workloads.stocks import FREQUENCY, PRICES, SCHEMA
 
 SYMBOLS = 500
 DAYS = (np.datetime64("1998-01-02"), np.datetime64("2013-12-31"))

@@ -16,10 +16,10 @@ from ladder import stock
 
 import gpumatch as gm
 from gpumatch import workloads
+from gpumatch.cli.pictures import draw
 from gpumatch.index import IndexParams
-from gpumatch.pictures import draw
-from gpumatch.stocks import SCHEMA
 from gpumatch.workloads import Workload
+from gpumatch.workloads.stocks import SCHEMA
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import gpumatch as gm
-from gpumatch import stocks
+from gpumatch.workloads import stocks
 
 BATCH = 1_000
 

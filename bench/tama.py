@@ -22,7 +22,8 @@ from rich.progress import track
 from rich.table import Table
 
 import gpumatch as gm
-from gpumatch import discretise, workloads
+from gpumatch import workloads
+from gpumatch.index.tama import discretise
 
 Rates: TypeAlias = dict[int, float]  # by level
 BAR, AT = 5e-4, 20  # what the paper found, and at which level

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import gpumatch as gm
-from gpumatch import sources
+from gpumatch.subscriptions import intake as sources
 
 Generator = np.random.Generator
 TYPES = {  # how many attributes there are of each

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
         StorageError,
         UnknownIdError,
     )
-    from gpumatch.events import EventBatch
+    from gpumatch.events.batch import EventBatch
     from gpumatch.expr import Expr, col, parse
     from gpumatch.index import ATree, Gem, Ladder, PstBloom, PstHash, Scan, Tama
     from gpumatch.matcher import Matcher, load
+    from gpumatch.parallel.threads import set_num_threads
     from gpumatch.results import Matches
     from gpumatch.schema import Schema
-    from gpumatch.threads import set_num_threads
     from gpumatch.warming import warm_up
 
 __version__ = "0.1.0"  # pyproject.toml reads it from here
@@ -75,13 +75,13 @@ _HOMES = {
         "StorageError",
         "UnknownIdError",
     ),
-    "events": ("EventBatch",),
+    "events.batch": ("EventBatch",),
     "expr": ("Expr", "col", "parse"),
     "index": ("ATree", "Gem", "Ladder", "PstBloom", "PstHash", "Scan", "Tama"),
     "matcher": ("Matcher", "load"),
     "results": ("Matches",),
     "schema": ("Schema",),
-    "threads": ("set_num_threads",),
+    "parallel.threads": ("set_num_threads",),
     "warming": ("warm_up",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

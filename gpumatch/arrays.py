@@ -1,184 +1,46 @@
-"""Arrays in the memory of a CUDA device: CuPy's, or NumPy's where numba simulates the device.
-
-Nothing here is imported or asked of a driver before a device is used.
-"""
+"""Arrays, and lists laid one after another in them."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
-from types import SimpleNamespace
-from typing import Any, Literal
+from dataclasses import fields
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gpumatch.errors import DeviceError
-
-# All that is used of CuPy's array functions. In the simulator NumPy's stand in for these, and for nothing else.
-CALLS = (
-    "arange",
-    "argsort",
-    "asarray",
-    "ascontiguousarray",
-    "concatenate",
-    "cumsum",
-    "empty",
-    "flatnonzero",
-    "full",
-    "searchsorted",
-    "sort",
-    "trunc",
-    "unique",
-    "unpackbits",
-    "where",
-    "zeros",
-)
+Array: TypeAlias = NDArray[Any]
 
 
-def simulated() -> bool:
-    """Does numba simulate CUDA in this process? It reads the variable once, when it is imported, as a number."""
-    config = sys.modules.get("numba.core.config")
-    if config is not None:
-        return bool(config.ENABLE_CUDASIM)
-    try:
-        return bool(int(os.environ.get("NUMBA_ENABLE_CUDASIM", "0")))
-    except ValueError:
-        return False
+def pointers(counts: Array) -> Array:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
-def library() -> Any:
-    """What makes arrays on the device."""
-    if simulated():
-        return _stand_ins()
-    try:
-        return importlib.import_module("cupy")
-    except ImportError as error:
-        raise DeviceError("arrays on a CUDA device need CuPy: pip install 'gpumatch[gpu13]', or gpu12") from error
+def spans(starts: Array, lengths: Array) -> Array:
+    """The numbers ``starts[i] … starts[i] + lengths[i] - 1`` of all spans, one after another."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    before = np.repeat(ends - lengths, lengths)
+    return np.repeat(starts.astype(np.int64), lengths) + np.arange(int(ends[-1]) if len(ends) else 0) - before
 
 
-def library_of(array: Any) -> Any:
-    """What makes arrays where this one is: NumPy, or ``library``."""
-    return library() if is_device_array(array) else np
+def read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
-def is_device_array(array: object) -> bool:
-    """Whether it is a CuPy array, or what stands for one in the simulator. Imports nothing."""
-    if isinstance(array, np.ndarray):
-        return isinstance(array, DeviceArray)
-    return any(base.__name__ == "ndarray" and base.__module__.startswith("cupy") for base in type(array).__mro__)
+def freeze(part: Any) -> None:
+    """Make arrays read-only: nothing changes by accident, and saved and fresh ones share compiled code."""
+    for one in fields(part):
+        value = getattr(part, one.name)
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
 
 
-def to_host(array: Any) -> Any:
-    """An array on the host: a copy of one on the device, any other as it is."""
-    if isinstance(array, DeviceArray):
-        return array.view(np.ndarray).copy()
-    return array.get() if is_device_array(array) else array
-
-
-def place(number: int) -> AbstractContextManager[Any]:
-    """Makes a device the current one."""
-    return nullcontext() if simulated() else library().cuda.Device(number)
-
-
-def place_of(array: Any) -> AbstractContextManager[Any]:
-    """Makes the device of an array the current one; of an array on the host, or of None, that is as it is."""
-    return array.device if is_device_array(array) and not simulated() else nullcontext()
-
-
-def wrap(pointer: int, shape: tuple[int, ...], dtype: Any, owner: object, strides: Any = None) -> Any:
-    """An array over memory of a device that something else owns, and that is kept for as long as the array is."""
-    dtype = np.dtype(dtype)
-    if 0 in shape:
-        return library().empty(shape, dtype=dtype)
-    if simulated():
-        facts = {"version": 3, "shape": shape, "typestr": dtype.str, "data": (pointer, False), "strides": strides}
-        return np.asarray(SimpleNamespace(__array_interface__=facts, owner=owner)).view(DeviceArray)
-    cupy = library()
-    size = dtype.itemsize * int(np.prod(shape))
-    if strides is not None:
-        size = dtype.itemsize + sum((length - 1) * abs(step) for length, step in zip(shape, strides, strict=True))
-    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(pointer, size, owner), 0)
-    return cupy.ndarray(shape, dtype, memory, strides)
-
-
-def from_dlpack(data: Any) -> Any:
-    """An array over the memory of a DLPack tensor on a CUDA device, safe to use on the current stream."""
-    if not simulated():
-        return library().from_dlpack(data)
-    # NumPy takes what says that it is on the host; CuPy asks for the same with its stream.
-    exporter = SimpleNamespace(__dlpack__=lambda **_: data.__dlpack__(stream=1), __dlpack_device__=lambda: (1, 0))
-    tensor = np.from_dlpack(exporter)
-    return wrap(tensor.ctypes.data, tensor.shape, tensor.dtype, tensor, tensor.strides)
-
-
-def wait_for(kind: Literal["stream", "event"], handle: int) -> None:
-    """Wait until the work on a CUDA stream, or that before an event, is done."""
-    if not simulated():
-        getattr(library().cuda.runtime, f"{kind}Synchronize")(handle)
-
-
-def finish() -> None:
-    """Wait until the work on the current stream is done: what it made may be used on any stream then."""
-    if not simulated():
-        library().cuda.get_current_stream().synchronize()
-
-
-class DeviceArray(np.ndarray[Any, np.dtype[Any]]):
-    """Stands for a CuPy array in the simulator: as that does, it refuses arrays of the host and calls not listed."""
-
-    def __array_ufunc__(
-        self, ufunc: np.ufunc, method: Any, *inputs: Any, out: tuple[Any, ...] = (), **options: Any
-    ) -> Any:
-        _refuse_host(ufunc.__name__, (*inputs, *out))
-        if out:
-            options["out"] = tuple(map(_bare, out))
-        found = getattr(ufunc, method)(*map(_bare, inputs), **options)
-        return out[0] if out else _marked(found)
-
-    def __array_function__(
-        self, function: Callable[..., Any], types: Iterable[type], args: Iterable[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
-        if function.__name__ not in CALLS:
-            raise TypeError(f"numpy.{function.__name__} is not listed for arrays on a device")
-        return _on_device(function, *args, **kwargs)
-
-
-@cache
-def _stand_ins() -> SimpleNamespace:
-    """NumPy's functions, giving and taking device arrays."""
-    calls = {name: getattr(np, name) for name in CALLS}
-    made = {name: partial(_on_device, call) for name, call in calls.items()}
-    return SimpleNamespace(**{**made, "asarray": _uploaded})
-
-
-def _on_device(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    _refuse_host(call.__name__, (*args, *options.values()))
-    return _marked(call(*map(_bare, args), **{name: _bare(value) for name, value in options.items()}))
-
-
-def _uploaded(data: Any, dtype: Any = None) -> Any:
-    if isinstance(data, DeviceArray) and dtype in (None, data.dtype):
-        return data
-    return np.array(data, dtype).view(DeviceArray)
-
-
-def _refuse_host(name: str, values: Iterable[Any]) -> None:
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            _refuse_host(name, value)
-        elif isinstance(value, np.ndarray) and value.ndim and not isinstance(value, DeviceArray):
-            raise TypeError(f"{name} got an array of the host where it needs one on the device")
-
-
-def _bare(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_bare, value))
-    return value.view(np.ndarray) if isinstance(value, DeviceArray) else value
-
-
-def _marked(found: Any) -> Any:
-    return found.view(DeviceArray) if isinstance(found, np.ndarray) else found
+def bytes_of(strings: Any) -> tuple[Array, Array]:
+    """Data and offsets of an Arrow array with 64-bit offsets."""
+    _, offsets, data = strings.buffers()
+    starts = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+    if len(strings) == 0:
+        starts = np.zeros(1, np.int64)
+    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return content[: starts[-1]], starts

@@ -13,27 +13,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpumatch import explain as explaining
-from gpumatch import storage
-from gpumatch.decode import expression_of
-from gpumatch.destinations import Destinations, check_kind
+from gpumatch.arrays import Array
+from gpumatch.codes.decode import expression_of
 from gpumatch.device import resolve_device
 from gpumatch.errors import GpumatchError, IdError, SchemaError, UnknownIdError
-from gpumatch.events import EventBatch
+from gpumatch.events.batch import EventBatch
+from gpumatch.events.parquet import Parquet
+from gpumatch.events.strangers import Spelling, Strangers
 from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, kind_of, params_from
-from gpumatch.longform import predicate_block
-from gpumatch.parquet_in import Parquet
-from gpumatch.planner import Plan, Wishes, checked_limit, requested_index, splitting_for
-from gpumatch.predicates import Array, Attributes, BlockBuilder
-from gpumatch.ranges import range_block
+from gpumatch.index.planner import Plan, Wishes, checked_limit, requested_index, splitting_for
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
-from gpumatch.segments import Segment, Source, join_sources, segment_from
-from gpumatch.shares import shared_block
-from gpumatch.snapshot import Engine, Host, Snapshot, match_slices
-from gpumatch.sources import Rejected, arrow_table, bad_ids, id_array, id_problem
-from gpumatch.strangers import Spelling, Strangers
+from gpumatch.store import directory as storage
+from gpumatch.store.segment import Segment, Source, join_sources, segment_from
+from gpumatch.store.snapshot import Engine, Host, Snapshot, match_slices
+from gpumatch.subscriptions.block import Attributes, BlockBuilder
+from gpumatch.subscriptions.destinations import Destinations, check_kind
+from gpumatch.subscriptions.intake import Rejected, arrow_table, bad_ids, id_array, id_problem
+from gpumatch.subscriptions.longform import predicate_block
+from gpumatch.subscriptions.ranges import range_block
+from gpumatch.subscriptions.shares import shared_block
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -526,7 +527,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, 
 def _engine(device: str) -> Engine:
     if device == "cpu":
         return Host()
-    from gpumatch.placement import Placement  # loads numba's CUDA, which others do not need
+    from gpumatch.device.engine import Placement  # loads numba's CUDA, which others do not need
 
     return Placement(int(device.removeprefix("cuda:")))
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, SupportsIndex, TypeAlias, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from gpumatch.arrays import is_device_array, library, place_of, simulated, to_host
-
-Array: TypeAlias = NDArray[Any]
+from gpumatch.arrays import Array
+from gpumatch.device_memory import is_device_array, library, place_of, simulated, to_host
 
 _FEW = 16  # ids up to which looking up one after another is faster
 _CHUNK = 1024  # events whose ids are looked up at once when iterating

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from gpumatch.errors import GpumatchError
-from gpumatch.events import EventBatch
+from gpumatch.events.batch import EventBatch
 from gpumatch.index import KINDS, IndexParams
 from gpumatch.kernels.cache import VARIABLE, complaint, named_folder, unusable
 from gpumatch.kernels.compile import compilations
 from gpumatch.matcher import Matcher, load
-from gpumatch.processes import run_module
-from gpumatch.threads import get_num_threads
+from gpumatch.parallel.processes import run_module
+from gpumatch.parallel.threads import get_num_threads
 
 _MANY = 5_000  # narrow ranges: more than a tile of bitsets holds, and enough for a grid of pairs
 _LISTS = {"t": "list<string>", "n": "list<int64>", "r": "list<float64>"}

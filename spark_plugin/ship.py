@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import gpumatch as gm
-from gpumatch.storage import read_manifest
+from gpumatch.store.directory import read_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import gpumatch as gm
 from gpumatch.errors import StorageError
-from gpumatch.storage import read_manifest
+from gpumatch.store.directory import read_manifest
 
 OPEN_INDEXES = 4  # that a worker keeps; the one unused for longest goes first
 SLICE_ROWS = 50_000  # of output

@@ -8,8 +8,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from gpumatch.cli.doctor import java_version
 from gpumatch.device.discovery import why_not
-from gpumatch.doctor import java_version
 
 os.environ.setdefault("GPUMATCH_TRIALS", "0")  # plans by estimates only are the same each time
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch import threads
 from gpumatch.expr import Expr, Op, evaluate
+from gpumatch.parallel import threads
 from gpumatch.schema import Schema
 
 BENCH = str(Path(__file__).parents[1] / "bench")

@@ -282,7 +282,7 @@ def test_threads_share_an_index() -> None:
 
 
 def test_auto_may_give_conjunctions_to_other_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpumatch.planner._rank", lambda offer: ("atree" not in offer.name, -len(offer.parts)))
+    monkeypatch.setattr("gpumatch.index.planner._rank", lambda offer: ("atree" not in offer.name, -len(offer.parts)))
     conjunctions = {f"c{at}": f"a = {at} AND b > {at % 7}" for at in range(200)}
     others = {f"o{at}": f"(a = {at} OR b = {at}) AND (c = 1 OR NOT (d = 2 AND e = {at}))" for at in range(200)}
     made = matcher({**conjunctions, **others}, index="auto")

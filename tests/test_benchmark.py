@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.benchmark import measure
 from gpumatch.cli import main
+from gpumatch.cli.benchmark import measure
 from gpumatch.results import Matches
 
 

@@ -10,16 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch import subscriptions
-from gpumatch.blocks import decode_table, join_blocks
-from gpumatch.coded import encode_block
+from gpumatch.codes.decode import decode_table
+from gpumatch.codes.table import encode_block
 from gpumatch.expr import Expr, evaluate
+from gpumatch.expr.keys import MIN
 from gpumatch.expr.normal import Splitting
 from gpumatch.index import KINDS
-from gpumatch.keys import MIN
-from gpumatch.planner import splitting_for
-from gpumatch.predicates import RANGE, Attributes, Block
-from gpumatch.sources import expression_block
+from gpumatch.index.planner import splitting_for
+from gpumatch.subscriptions import groups as subscriptions
+from gpumatch.subscriptions.block import RANGE, Attributes, Block
+from gpumatch.subscriptions.intake import expression_block
+from gpumatch.subscriptions.merge import join_blocks
 from tests.conformance.strategies import events, expressions, schemas
 
 SCHEMA = {"a": "int64", "b": "float64", "s": "string", "t": "list<int64>", "u": "list<string>"}

@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import gpumatch as gm
-from gpumatch import cli, tables, threads
+from gpumatch import cli
+from gpumatch.cli import files as tables
+from gpumatch.parallel import threads
 
 SCHEMA = "sym:string,px:float64,at:timestamp[us, tz=UTC]"
 ALERTS = {"hot": "sym = 'NVDA' AND px > 900", "cheap": "px < 10 OR sym = 'X'", "new": "at >= '2024-01-01'"}

@@ -16,13 +16,21 @@ from typing import Any
 import pytest
 from numba import float64
 
-from gpumatch import compiled
-from gpumatch.arrays import simulated
 from gpumatch.cli import main
-from gpumatch.compiled import ARCHITECTURES, Compiled, Usage, compile_kernel, find_ptxas, load_kernels, parse_usage
+from gpumatch.device_memory import simulated
 from gpumatch.errors import DeviceError
 from gpumatch.kernels.cuda.target import Kernel, cuda
-from gpumatch.occupancy import MULTIPROCESSORS, Occupancy, occupancy
+from gpumatch.proof import compiled
+from gpumatch.proof.compiled import (
+    ARCHITECTURES,
+    Compiled,
+    Usage,
+    compile_kernel,
+    find_ptxas,
+    load_kernels,
+    parse_usage,
+)
+from gpumatch.proof.occupancy import MULTIPROCESSORS, Occupancy, occupancy
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import gpumatch as gm
-from gpumatch import demo, stocks
+from gpumatch.cli import demo
+from gpumatch.workloads import stocks
 
 
 @pytest.fixture(scope="module")

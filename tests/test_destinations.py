@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch.coded import EventEncoder
+from gpumatch.codes.encode import EventEncoder
 from gpumatch.expr import evaluate
-from gpumatch.index import KINDS
+from gpumatch.index import KINDS, Workspace
 from gpumatch.kernels import postings as kernels
 from tests.alone import alone
 from tests.conformance.strategies import events, expressions, schemas
@@ -290,7 +290,7 @@ def test_what_is_found_is_not_looked_for_again(
     coded = EventEncoder(segment.book, segment.attributes, segment.used, batch).encode(0, 2)
     index = segment.parts[0].index
     held = table if once else segment.table
-    offsets, rows = KINDS["scan"].match(index, segment.attributes, held, coded, once)
+    offsets, rows = KINDS["scan"].match(index, segment.attributes, held, coded, once, Workspace())
     assert offsets.tolist() == ([0, 2, 2] if once else [0, 101, 101])
     assert rows.tolist() == ([0, 1] if once else list(range(101)))
     assert len(verified) == (2 + 100 if once else 101 + 101)  # of the second event none holds, so all are tried

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch.discretise import (
+from gpumatch.index.tama.discretise import (
     Cells,
     Line,
     cover,

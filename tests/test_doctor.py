@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpumatch import doctor, threads
-from gpumatch.cli import main
+from gpumatch.cli import doctor, main
+from gpumatch.parallel import threads
 
 
 class FakeCuda:

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import SchemaError
-from gpumatch.events import Column, EventBatch, Strings
-from gpumatch.expr.tree import Timestamp
+from gpumatch.events.batch import Column, EventBatch, Strings
+from gpumatch.expr.atoms import Timestamp
 from gpumatch.schema import Schema
 
 UTC = dt.UTC

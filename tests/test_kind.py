@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch import pictures
-from gpumatch.coded import CodedEvents, Table
-from gpumatch.codes import pointers
+from gpumatch.arrays import Array, pointers
+from gpumatch.cli import pictures
+from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import DeviceError, StorageError
 from gpumatch.index import KINDS, register
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace
 from gpumatch.index.input import Input
 from gpumatch.kernels.postings import match_rest
-from gpumatch.predicates import RANGE, Array, Attributes
+from gpumatch.subscriptions.block import RANGE, Attributes
 from tests.conformance import test_examples, test_extremes, test_oracle
 from tests.test_imports import FOLDERS
 

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch import threads
-from gpumatch.coded import Table
+from gpumatch.codes.table import Table
 from gpumatch.expr import evaluate
 from gpumatch.index.ladder import ORDERS, layers
-from gpumatch.stocks import SCHEMA, draw_alerts, draw_bars, to_events
+from gpumatch.parallel import threads
+from gpumatch.workloads.stocks import SCHEMA, draw_alerts, draw_bars, to_events
 from tests.conformance.strategies import events, expressions, schemas
 
 

@@ -19,7 +19,7 @@ from gpumatch.expr.constants import constant_text
 from gpumatch.expr.times import timestamp_text
 from gpumatch.expr.tree import Expr
 from gpumatch.expr.typing_rules import pattern_of
-from gpumatch.sources import Rejected
+from gpumatch.subscriptions.intake import Rejected
 from tests.conformance.strategies import events, predicates, schemas
 
 SCHEMA = {"i": "int64", "x": "float64", "s": "string", "b": "bool", "d": "date", "t": "timestamp"}

@@ -25,7 +25,7 @@ import gpumatch as gm
 from gpumatch import col
 from gpumatch.expr import evaluate, parse
 from gpumatch.expr.constants import constant_text
-from gpumatch.sources import Rejected
+from gpumatch.subscriptions.intake import Rejected
 from tests.conformance.strategies import events, expressions
 
 SCHEMA = {"i": "int64", "x": "float64", "s": "string", "tags": "list<string>"}

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch import longform
 from gpumatch.expr import Expr, Op, Predicate, evaluate
 from gpumatch.expr.normal import Splitting
 from gpumatch.expr.tree import MAX_DEPTH
 from gpumatch.expr.typing_rules import pattern_of
-from gpumatch.longform import predicate_block
-from gpumatch.predicates import Attributes, Block
+from gpumatch.subscriptions import longform
+from gpumatch.subscriptions.block import Attributes, Block
+from gpumatch.subscriptions.longform import predicate_block
 from tests.conformance.strategies import events, expressions, schemas
 from tests.test_longform import operator, table, written
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gpumatch as gm
-from gpumatch import parquet_in
+from gpumatch.events import parquet as parquet_in
 
 EVENTS = pa.table(
     {

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch import pictures, stocks, workloads
+from gpumatch import workloads
+from gpumatch.cli import pictures
 from gpumatch.index import KINDS, FlatIndex, IndexParams
 from gpumatch.index.charts import Bars, Chart, Heat, shares
 from gpumatch.index.gem import picture
-from gpumatch.segments import Segment
-from gpumatch.workloads import Workload
+from gpumatch.store.segment import Segment
+from gpumatch.workloads import Workload, stocks
 
 ROOT = Path(__file__).parents[1]
 RNG = np.random.default_rng(5)

@@ -10,7 +10,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.index import KINDS
-from gpumatch.planner import Plan, requested_index
+from gpumatch.index.planner import Plan, requested_index
 
 SCHEMA = {"i": "int64"}
 

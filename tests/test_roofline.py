@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch import cli, stocks
-from gpumatch.coded import CodedEvents
-from gpumatch.events import EventBatch
+from gpumatch import cli
+from gpumatch.codes.table import CodedEvents
+from gpumatch.events.batch import EventBatch
 from gpumatch.index.gem import roofline as gem
 from gpumatch.kernels import count, count_atree, count_gem, count_lists
 from gpumatch.kernels.atree_build import NEGATED
 from gpumatch.kernels.dag import AND, OR
-from gpumatch.roofline import GPUS, Cost, bound, count_workload, gpus_named, sample, trace
-from gpumatch.roofline.cost import LIMITS, Touched, Transfer
-from gpumatch.roofline.sample import Runs, Sample, SlotWork, marks_of, warp_steps
-from gpumatch.roofline.trace import count_segment, index_named
-from gpumatch.workloads import WORKLOADS, SparseEvents
+from gpumatch.proof.roofline import GPUS, Cost, bound, count_workload, gpus_named, sample, trace
+from gpumatch.proof.roofline.cost import LIMITS, Touched, Transfer
+from gpumatch.proof.roofline.sample import Runs, Sample, SlotWork, marks_of, warp_steps
+from gpumatch.proof.roofline.trace import count_segment, index_named
+from gpumatch.workloads import WORKLOADS, SparseEvents, stocks
 
 KINDS = ("scan", "pstbloom", "psthash", "gem", "tama", "ladder", "triangle", "atree")
 NO_TRANSFER = Transfer(1.0, 1.0)

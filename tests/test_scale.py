@@ -12,10 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 import gpumatch as gm
-from gpumatch import col, stocks
+from gpumatch import col
 from gpumatch.expr import evaluate
 from gpumatch.expr.tokens import divide
 from gpumatch.index import KINDS
+from gpumatch.workloads import stocks
 
 each_kind = pytest.mark.parametrize("index", KINDS)
 

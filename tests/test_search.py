@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch import search
+from gpumatch.codes import search
+from gpumatch.codes.search import Patterns
 from gpumatch.errors import ParseError
 from gpumatch.expr import evaluate, parse
+from gpumatch.expr.keys import pattern_name
 from gpumatch.expr.patterns import Wild, lower, lowered, matches, prefix, read, usual, written
-from gpumatch.keys import pattern_name
-from gpumatch.search import Patterns
 
 # pattern, strings that satisfy it, strings that do not
 BY_HAND: list[tuple[str, list[str], list[str]]] = [

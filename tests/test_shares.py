@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import gpumatch as gm
-from gpumatch import shares, threads
+from gpumatch.parallel import threads
+from gpumatch.subscriptions import shares
 
 SCHEMA = {"s": "string", "n": "int64", "l": "list<string>"}
 TEXTS: list[Any] = [

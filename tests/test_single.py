@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch.coded import EventEncoder, encode_single
+from gpumatch.codes.encode import EventEncoder, encode_single
 from tests.conformance.strategies import events, expressions, schemas
 
 SCHEMA = {

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumatch.errors import SchemaError
-from gpumatch.events import EventBatch, Sparse, Strings
-from gpumatch.expr.tree import Timestamp
+from gpumatch.events.batch import EventBatch, Sparse, Strings
+from gpumatch.expr.atoms import Timestamp
 from gpumatch.schema import Schema
 
 DAY = 86_400

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import gpumatch as gm
-from gpumatch import strangers
+from gpumatch.events import strangers
 
 SCHEMA = {"px": "float64", "Last Price": "int64", "tags": "list<string>"}
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpumatch import jsonlines, tables
+from gpumatch.cli import files as tables
+from gpumatch.cli import jsonlines
 from gpumatch.errors import GpumatchError
 from gpumatch.schema import Schema
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch import threads
+from gpumatch.parallel import threads
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import gpumatch as gm
-from gpumatch import planner, trials
+from gpumatch.index import planner, trials
 from gpumatch.kernels import compile as compiling
 
 SCHEMA = {"sym": "string", "px": "float64", "qty": "int64", "tags": "list<string>", "hot": "bool"}

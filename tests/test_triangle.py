@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch.coded import EventEncoder, Table
+from gpumatch.arrays import Array
+from gpumatch.codes.encode import EventEncoder
+from gpumatch.codes.table import Table
 from gpumatch.expr import evaluate
 from gpumatch.index.flat import Input
 from gpumatch.index.gem import triangle
 from gpumatch.kernels import triangle as triangle_kernels
-from gpumatch.predicates import Array
-from gpumatch.segments import Segment
+from gpumatch.store.segment import Segment
 from tests.alone import alone
 from tests.conformance.strategies import events, expressions, schemas
 

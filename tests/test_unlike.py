@@ -11,15 +11,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch import sources, unlike
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import evaluate, shapes
+from gpumatch.expr.keys import MIN
 from gpumatch.expr.normal import Splitting
-from gpumatch.keys import MIN
-from gpumatch.predicates import EMPTY, NULL, RANGE, SET, Attributes, Block, BlockBuilder
-from gpumatch.sources import expression_block
-from gpumatch.subscriptions import GroupAdder, group_expressions
-from gpumatch.unlike import add_unlike
+from gpumatch.subscriptions import intake as sources
+from gpumatch.subscriptions import unlike
+from gpumatch.subscriptions.block import EMPTY, NULL, RANGE, SET, Attributes, Block, BlockBuilder
+from gpumatch.subscriptions.groups import GroupAdder, group_expressions
+from gpumatch.subscriptions.intake import expression_block
+from gpumatch.subscriptions.unlike import add_unlike
 from tests.conformance.strategies import events, expressions, schemas
 
 Clauses = dict[int, Counter[Any]]
@@ -224,7 +225,7 @@ def test_some_alike_and_some_not(numbers: list[int], stretch: int, trial: int) -
         patch.setattr(shapes, "_STRETCH", stretch)
         patch.setattr(shapes, "_TRIAL", trial)
         patch.setattr(sources, "_AT_ONCE", 17)
-        patch.setattr("gpumatch.subscriptions._MANY", 3)
+        patch.setattr("gpumatch.subscriptions.groups._MANY", 3)
         check(SCHEMA, texts)
 
 

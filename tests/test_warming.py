@@ -16,11 +16,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import gpumatch as gm
-from gpumatch import threads, warming
-from gpumatch.arrays import simulated
+from gpumatch import warming
 from gpumatch.cli import main
+from gpumatch.device_memory import simulated
 from gpumatch.index import KINDS
 from gpumatch.kernels import cache as kernel_cache
+from gpumatch.parallel import threads
 
 # Not what warm_up itself does: other types, shapes and ways, as a user would have them.
 USE = """

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from gpumatch.arrays import finish, is_device_array, library, simulated, to_host
+from gpumatch.arrays import Array
+from gpumatch.device_memory import finish, is_device_array, library, simulated, to_host
 from gpumatch.errors import DeviceError
 from gpumatch.kernels.cuda import target
-from gpumatch.predicates import Array
 
 T = TypeVar("T")
 # Work on the device that wants to know a number before it goes on: it yields an array of one, and gets the number.

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 
-from gpumatch.arrays import simulated
+from gpumatch.device_memory import simulated
 from gpumatch.errors import DeviceError
 
 _LIBRARIES = {"cupy": "CuPy", "numba_cuda": "numba-cuda"}

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpumatch.arrays import is_device_array
-from gpumatch.coded import EventEncoder
-from gpumatch.columns import Column, Strings
+from gpumatch.codes.encode import EventEncoder
 from gpumatch.device.card import Card, Job
 from gpumatch.device.resident import Resident
-from gpumatch.events import EventBatch
+from gpumatch.device_memory import is_device_array
+from gpumatch.events.batch import EventBatch
+from gpumatch.events.columns import Column, Strings
+from gpumatch.events.csr import Sparse
 from gpumatch.kernels.cuda import events as kernels
-from gpumatch.sparse import Sparse
 
 
 class Coded(NamedTuple):

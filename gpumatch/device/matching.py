@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpumatch.arrays import finish
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Encoder
 from gpumatch.device.resident import Resident
 from gpumatch.device.verify import distinct, rows_of, verified
-from gpumatch.events import EventBatch
+from gpumatch.device_memory import finish
+from gpumatch.events.batch import EventBatch
 
 _EVENTS = 1 << 16  # that are matched at once, at most
 _PIECES = 4  # of a batch, so that one is copied while another is matched,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gpumatch.coded import Table
-from gpumatch.codes import Codebook
+from gpumatch.arrays import Array
+from gpumatch.codes.book import Codebook
+from gpumatch.codes.table import Table
 from gpumatch.device.card import Card
 from gpumatch.index import FlatIndex, Workspace, kind_of
 from gpumatch.kernels.postings import LINE
-from gpumatch.predicates import Array, Attributes
+from gpumatch.subscriptions.block import Attributes
 
 
 class HeldIndex(NamedTuple):

@@ -1,11 +1,11 @@
 """The expression language: text or ``col()`` to flat programs, and what they mean."""
 
+from gpumatch.expr.atoms import Slot, Timestamp
 from gpumatch.expr.builder import col
 from gpumatch.expr.constants import constant
 from gpumatch.expr.evaluate import evaluate, trace
-from gpumatch.expr.printing import predicate_text
 from gpumatch.expr.shapes import Shape, bind, parse, parse_alike, parse_many
-from gpumatch.expr.tree import Expr, Op, Predicate, Slot, Timestamp
+from gpumatch.expr.tree import Expr, Op, Predicate, predicate_text
 from gpumatch.expr.typing_rules import check, coerce
 
 __all__ = [

@@ -13,11 +13,12 @@ from functools import lru_cache
 from itertools import count
 
 from gpumatch.errors import ParseError
+from gpumatch.expr.atoms import Slot
 from gpumatch.expr.constants import constant
 from gpumatch.expr.parser import parse_connectives, parse_template
 from gpumatch.expr.patterns import prefix, read
 from gpumatch.expr.tokens import Token, divide, find_surrogate, tokenize
-from gpumatch.expr.tree import Expr, Predicate, Slot
+from gpumatch.expr.tree import Expr, Predicate
 
 # Words are followed by neither a letter nor a point, and so are all of a token.
 _NAME = r"""(?:[^\W\d][\w.]*+|"(?:[^"]++|"")*+"|`(?:[^`]++|``)*+`)"""

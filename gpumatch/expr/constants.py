@@ -8,9 +8,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 from gpumatch.errors import ParseError
+from gpumatch.expr.atoms import Constant, Slot, Timestamp
 from gpumatch.expr.patterns import read
 from gpumatch.expr.times import parse_date, parse_timestamp, timestamp_text
-from gpumatch.expr.tree import Constant, Slot, Timestamp
 
 SlotKind = Literal["literal", "date", "timestamp", "like", "pattern", "escape"]
 MAX_DIGITS = 4000  # of an integer: Python refuses to read and print more than 4300

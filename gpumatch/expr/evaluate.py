@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpumatch.errors import SchemaError
+from gpumatch.expr.atoms import Constant, Timestamp
 from gpumatch.expr.patterns import lower, lowered, matches, read
-from gpumatch.expr.tree import Connective, Constant, Expr, Item, Op, Predicate, PredicateOp, Timestamp
+from gpumatch.expr.tree import Connective, Expr, Item, Op, Predicate, PredicateOp
 from gpumatch.expr.typing_rules import operands
 from gpumatch.expr.values import is_missing, plain, rounded
 from gpumatch.schema import AttributeType, Schema

@@ -7,20 +7,10 @@ from functools import lru_cache
 from typing import cast
 
 from gpumatch.errors import ParseError
+from gpumatch.expr.atoms import Constant, Slot
 from gpumatch.expr.constants import SlotKind
 from gpumatch.expr.tokens import KEYWORDS, Token, is_keyword, tokenize
-from gpumatch.expr.tree import (
-    MAX_DEPTH,
-    PRECEDENCE,
-    Connective,
-    Constant,
-    Expr,
-    Item,
-    Op,
-    Predicate,
-    PredicateOp,
-    Slot,
-)
+from gpumatch.expr.tree import MAX_DEPTH, PRECEDENCE, Connective, Expr, Item, Op, Predicate, PredicateOp
 
 _COMPARISONS: dict[str, tuple[PredicateOp, bool]] = {
     "=": ("=", False),

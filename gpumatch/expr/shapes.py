@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpumatch.errors import ParseError
+from gpumatch.expr.atoms import Slot
 from gpumatch.expr.constants import SlotKind, constant
 from gpumatch.expr.parser import parse_template
 from gpumatch.expr.tokens import divide, find_surrogate
-from gpumatch.expr.tree import Expr, Item, Predicate, Slot
+from gpumatch.expr.tree import Expr, Item, Predicate
 
 _CACHED_SHAPES, _CACHED_LENGTH = 1024, 4096  # at most so many templates, of texts no longer than this
 _STRETCH, _TRIAL = 4096, 512  # of so many texts the first ones tell whether it pays to group the others by shape

@@ -8,7 +8,7 @@ import re
 import zoneinfo
 
 from gpumatch.errors import ParseError, SchemaError
-from gpumatch.expr.tree import Timestamp
+from gpumatch.expr.atoms import Timestamp
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(

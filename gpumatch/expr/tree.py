@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Literal, NoReturn, TypeAlias
 
 from gpumatch.errors import ParseError
+from gpumatch.expr.atoms import Constant, Slot
+from gpumatch.expr.constants import constant_text
+from gpumatch.expr.tokens import is_bare_name
 
 MAX_DEPTH = 1000  # levels of nesting that an expression may have
 
 PredicateOp = Literal["=", "<", "<=", ">", ">=", "between", "in", "like", "ilike", "match", "is", "null"]
 Connective = Literal["and", "or", "xor", "xnor", "not"]
 PRECEDENCE: dict[Connective, int] = {"or": 1, "xor": 2, "xnor": 2, "and": 3, "not": 4}
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Timestamp:
-    """A point in time: nanoseconds since 1970, of UTC when ``zoned``, else of an unnamed wall clock."""
-
-    nanos: int
-    zoned: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Stands for the ``index``-th constant of a text in the template that all texts of one shape share."""
-
-    index: int
-    kind: Literal["literal", "date", "timestamp", "like", "pattern", "escape"] = "literal"
-
-
-Constant: TypeAlias = "bool | int | float | Decimal | str | dt.date | Timestamp"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,7 +34,7 @@ class Predicate:
     negated: bool = False
 
     def __str__(self) -> str:
-        from gpumatch.expr.printing import predicate_text
+        from gpumatch.expr.tree import predicate_text
 
         return predicate_text(self)
 
@@ -132,7 +114,7 @@ class Expr:
         )
 
     def __str__(self) -> str:
-        from gpumatch.expr.printing import expression_text
+        from gpumatch.expr.tree import expression_text
 
         return expression_text(self)
 
@@ -189,3 +171,57 @@ def _measure(expr: Expr) -> int:
             depth = max(inner) + (item.kind == "not")
         depths.append(depth)
     return depths[-1]
+
+
+# As text: parsing it gives the same expression again
+
+
+def expression_text(expr: Expr) -> str:
+    """The expression with no more parentheses than needed, keywords in capitals."""
+    program, operands = expr.program, expr.operands()
+    written: list[str] = []
+    pending: list[str | int] = [len(program) - 1]  # items still to write, the next one last
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            written.append(part)
+            continue
+        item = program[part]
+        if not isinstance(item, Op):
+            written.append(predicate_text(item) if isinstance(item, Predicate) else constant_text(item))
+            continue
+        parts: list[str | int] = ["NOT "] if item.kind == "not" else []
+        for place, operand in enumerate(operands[part]):
+            if place:
+                parts.append(f" {item.kind.upper()} ")
+            bracket = needs_parentheses(item.kind, place, program[operand])
+            parts += ("(", operand, ")") if bracket else (operand,)
+        pending += reversed(parts)
+    return "".join(written)
+
+
+def predicate_text(predicate: Predicate) -> str:
+    """One predicate, such as ``px NOT BETWEEN 1 AND 2``."""
+    name, op, values = name_text(predicate.attribute), predicate.op, predicate.values
+    maybe_not = "NOT " if predicate.negated else ""
+    if op == "null":
+        return f"{name} IS {maybe_not}NULL"
+    if op == "is":
+        if isinstance(values[0], bool):
+            return f"{name} IS {maybe_not}{constant_text(values[0])}"
+        return f"{name} IS {'' if predicate.negated else 'NOT '}DISTINCT FROM {constant_text(values[0])}"
+    if op in ("like", "ilike", "match"):
+        like = "ILIKE" if op == "ilike" else "LIKE"
+        return f"{name} {maybe_not}{like} {' ESCAPE '.join(map(constant_text, values))}"
+    if op == "in":
+        return f"{name} {maybe_not}IN ({', '.join(map(constant_text, values))})"
+    if op == "between":
+        return f"{name} {maybe_not}BETWEEN {constant_text(values[0])} AND {constant_text(values[1])}"
+    if op == "=":
+        return f"{name} {'<>' if predicate.negated else '='} {constant_text(values[0])}"
+    return f"{maybe_not}{name} {op} {constant_text(values[0])}"
+
+
+def name_text(name: str) -> str:
+    """An attribute name, quoted where it has to be."""
+    return name if is_bare_name(name) else '"' + name.replace('"', '""') + '"'

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from gpumatch.errors import ParseError, SchemaError
+from gpumatch.expr.atoms import Constant, Slot, Timestamp
 from gpumatch.expr.constants import constant_text, escape_character
 from gpumatch.expr.patterns import ESCAPE, usual
 from gpumatch.expr.times import in_zone, midnight, parse_date, parse_timestamp, zone_named
-from gpumatch.expr.tree import Constant, Expr, Predicate, Slot, Timestamp
+from gpumatch.expr.tree import Expr, Predicate
 from gpumatch.schema import AttributeType, Kind, Schema
 
 PATTERNS = ("like", "ilike", "match")  # operators whose constant is a pattern

@@ -10,10 +10,10 @@ from decimal import Decimal
 from typing import Any
 
 from gpumatch.errors import SchemaError
+from gpumatch.expr.atoms import Constant, Timestamp
 from gpumatch.expr.constants import MAX_DIGITS, constant
 from gpumatch.expr.times import SECOND, from_datetime
 from gpumatch.expr.tokens import find_surrogate
-from gpumatch.expr.tree import Constant, Timestamp
 
 _TOO_LARGE = 10 ** (MAX_DIGITS - 1)  # leaves room for the sign
 _NANOS = {"h": 3600 * SECOND, "m": 60 * SECOND, "s": SECOND, "ms": 1_000_000, "us": 1000, "ns": 1}

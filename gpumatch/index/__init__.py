@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, Table, reorder, sort_predicates
-from gpumatch.codes import freeze
+from gpumatch.arrays import Array, freeze
+from gpumatch.codes.table import CodedEvents, Table, reorder, sort_predicates
 from gpumatch.errors import StorageError
 from gpumatch.index.atree import ATREE, ATree
 from gpumatch.index.flat import FlatIndex, IndexParams, Kind, Workspace
@@ -19,7 +19,7 @@ from gpumatch.index.postings import PSTBLOOM, SCAN, PstBloom, Scan
 from gpumatch.index.psthash import PSTHASH, PstHash
 from gpumatch.index.tama import TAMA, Tama
 from gpumatch.kernels.rows import merge_rows
-from gpumatch.predicates import Array, Attributes
+from gpumatch.subscriptions.block import Attributes
 
 __all__ = [
     "KINDS",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumatch.codes import pointers
+from gpumatch.arrays import Array, pointers
 from gpumatch.kernels.ladder import fill_firsts
 from gpumatch.kernels.postings import count_postings, pack_directory
-from gpumatch.predicates import Array
 
 
 def by_block(access: Array, predicates: tuple[Array, ...], depth: Array, levels: Array) -> tuple[Array, Array, Array]:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gpumatch.predicates import Array
+from gpumatch.arrays import Array
 
 _BARS = 24  # attributes that a chart names
 

@@ -6,10 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
-from gpumatch.coded import EventEncoder
+from gpumatch.arrays import Array
+from gpumatch.codes.encode import EventEncoder
 from gpumatch.index.input import Input
 from gpumatch.kernels import plan as kernels
-from gpumatch.predicates import Array
 
 # Nanoseconds, fitted to the benchmark's workloads
 _FILTER, _HEAD, _VERIFY = 1.2, 6.0, 40.0  # a posting, one that passed its filter, a clause that is looked up

@@ -17,12 +17,13 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, Table
+from gpumatch.arrays import Array
+from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import DeviceError, StorageError
 from gpumatch.expr.normal import Splitting
 from gpumatch.index.costs import Costs
 from gpumatch.index.input import Input
-from gpumatch.predicates import Array, Attributes
+from gpumatch.subscriptions.block import Attributes
 
 _EVENTS = 4096  # that a call of match takes best, whatever the index
 _CLAUSE_BYTES = 72  # of a clause, where a kind does not say better

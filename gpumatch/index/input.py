@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumatch.coded import Table
-from gpumatch.codes import Codebook
-from gpumatch.events import EventBatch
-from gpumatch.predicates import Attributes
+from gpumatch.codes.book import Codebook
+from gpumatch.codes.table import Table
+from gpumatch.events.batch import EventBatch
+from gpumatch.subscriptions.block import Attributes
 
 
 class Input(NamedTuple):

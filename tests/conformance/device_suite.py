@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
-from gpumatch.arrays import is_device_array, library, to_host
+from gpumatch.device_memory import is_device_array, library, to_host
 from gpumatch.index import KINDS, IndexParams
 from tests.conformance.devices import new_matcher, sized
 from tests.conformance.test_oracle import VARIANTS
@@ -148,10 +148,10 @@ def test_a_plan_tells_the_device() -> None:
 
 def test_parts_with_an_index_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four of seven clauses in bitsets, and expressions in a graph: some subscriptions have clauses in two parts."""
-    monkeypatch.setattr("gpumatch.planner._FEW", 0)
+    monkeypatch.setattr("gpumatch.index.planner._FEW", 0)
     monkeypatch.setattr("gpumatch.expr.normal._SMALL", 0)
-    monkeypatch.setattr("gpumatch.planner._rank", lambda offer: -len(offer.parts))
-    monkeypatch.setattr("gpumatch.planner.Costs.dense", lambda self, clauses: clauses[clauses % 7 > 2])
+    monkeypatch.setattr("gpumatch.index.planner._rank", lambda offer: -len(offer.parts))
+    monkeypatch.setattr("gpumatch.index.planner.Costs.dense", lambda self, clauses: clauses[clauses % 7 > 2])
     right = filled(copies=6)
     mine = there(right)
     assert [part.index.kind for part in mine.plan().segments][::2] == ["gem", "atree"]

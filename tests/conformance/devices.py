@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import gpumatch as gm
-from gpumatch.arrays import simulated
+from gpumatch.device_memory import simulated
 
 _device = "cpu"
 

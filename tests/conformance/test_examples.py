@@ -19,7 +19,7 @@ I64_MIN, I64_MAX = -(2**63), 2**63 - 1
 def spaces(matcher: gm.Matcher, values: list[int]) -> list[list[int]]:
     """Values grouped by the leaf space that they fall into."""
     segment = matcher._seal().segments[0]
-    from gpumatch.coded import EventEncoder
+    from gpumatch.codes.encode import EventEncoder
 
     batch = gm.EventBatch.of({"age": np.array(values)}, matcher.schema)
     codes = EventEncoder(segment.book, segment.attributes, segment.used, batch).encode(0, len(values)).code
@@ -193,7 +193,7 @@ def test_a_million_codes(index: str) -> None:
 
 def test_wide_schemas_cost_nothing_per_event() -> None:
     """30,000 attributes, 30 values: the coded batch holds the entries and nothing else."""
-    from gpumatch.coded import EventEncoder
+    from gpumatch.codes.encode import EventEncoder
 
     names = [f"a{at}" for at in range(30_000)]
     matcher = new_matcher(dict.fromkeys(names, "int64"))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.arrays import library
 from gpumatch.device.discovery import count_devices
+from gpumatch.device_memory import library
 from tests.conformance.device_suite import EVENTS, assert_same, filled
 
 pytestmark = [

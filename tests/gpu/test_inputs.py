@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import gpumatch as gm
-from gpumatch.arrays import is_device_array, library
+from gpumatch.device_memory import is_device_array, library
 
 pytestmark = pytest.mark.gpu
 SCHEMA = {

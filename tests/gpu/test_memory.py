@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.arrays import library
 from gpumatch.device import matching
+from gpumatch.device_memory import library
 
 pytestmark = [
     pytest.mark.gpu,

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.graphs import random_graph, to_networkx
 from gpumatch.routing.overlays.reconfigure import mean_hops, reconfigure
-from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Topology
 
 
 def around(graph: nx.Graph, a: int, b: int) -> float:

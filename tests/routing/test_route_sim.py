@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gpumatch import cli, route_sim
+from gpumatch import cli
+from gpumatch.cli import route_sim
+from gpumatch.cli.route_pictures import Bars, curves_of, draw_curves
 from gpumatch.routing.overlays.topology import Topology
 from gpumatch.routing.simulator import experiments
 from gpumatch.routing.simulator.protocols import Costs
 from gpumatch.routing.simulator.simulation import simulate
 from gpumatch.routing.simulator.traffic import Workload
-from gpumatch.routing_pictures import Bars, curves_of, draw_curves
 
 SMALL = ["route-sim", "--brokers", "20", "--degree", "3", "--events", "20", "--cluster-size", "5"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from gpumatch.arrays import library, simulated
+from gpumatch.device_memory import library, simulated
 from tests.conformance.devices import on
 
 _MOST_BYTES = 1 << 28

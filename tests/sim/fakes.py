@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from gpumatch.arrays import DeviceArray
-from gpumatch.arrow_device import ArrowDeviceArray, address
+from gpumatch.device_memory import DeviceArray
+from gpumatch.events.arrow_device import ArrowDeviceArray, address
 
 
 class CudaArray:

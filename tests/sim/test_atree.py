@@ -160,8 +160,8 @@ def test_predicates_stay_on_the_host() -> None:
 
 def test_beside_another_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """Conjunctions in one part and graphs in the other, in several segments."""
-    monkeypatch.setattr("gpumatch.planner._FEW", 0)
-    monkeypatch.setattr("gpumatch.planner._rank", lambda offer: -len(offer.parts))
+    monkeypatch.setattr("gpumatch.index.planner._FEW", 0)
+    monkeypatch.setattr("gpumatch.index.planner._rank", lambda offer: -len(offer.parts))
     monkeypatch.setattr("gpumatch.expr.normal._LITERALS", 0)  # expressions stay as they are
     right = gm.Matcher(SCHEMA, device="cpu")
     xor = [f"(x > {at % 7}) XOR (y > {at % 5}) XOR (u = {at % 4}) XOR (z < {at % 6}) XOR v IS NULL" for at in range(12)]

@@ -20,14 +20,17 @@ from hypothesis import strategies as st
 from sim import fakes
 from sim.fakes import CudaArray, DeviceArrowArray, Series, Tensor
 
-from gpumatch import arrays, arrow_device, cuda_in, sparse
-from gpumatch.arrays import DeviceArray, library, simulated, to_host
-from gpumatch.columns import Column, Strings
+from gpumatch import device_memory as arrays
+from gpumatch.device_memory import DeviceArray, library, simulated, to_host
 from gpumatch.errors import DeviceError, SchemaError
-from gpumatch.events import EventBatch
+from gpumatch.events import arrow_device
+from gpumatch.events import csr as sparse
+from gpumatch.events import cuda as cuda_in
+from gpumatch.events.batch import EventBatch
+from gpumatch.events.columns import Column, Strings
+from gpumatch.events.csr import Sparse
 from gpumatch.results import Matches
 from gpumatch.schema import Schema
-from gpumatch.sparse import Sparse
 
 pytestmark = pytest.mark.skipif(not simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.arrays import library
 from gpumatch.device import card, matching
+from gpumatch.device_memory import library
 from gpumatch.index import KINDS, IndexParams
 from tests.conformance.device_suite import EVENTS, filled, numbers, strings, there
 

@@ -10,7 +10,7 @@ import pytest
 from sim.fakes import DeviceArrowArray
 
 import gpumatch as gm
-from gpumatch.arrays import library, simulated
+from gpumatch.device_memory import library, simulated
 from gpumatch.index import KINDS
 
 pytestmark = pytest.mark.skipif(not simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")

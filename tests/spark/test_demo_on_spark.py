@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gpumatch as gm
-from gpumatch import demo
+from gpumatch.cli import demo
 
 pytestmark = pytest.mark.spark
 

@@ -215,7 +215,7 @@ def test_the_index_is_not_in_the_closure(frame: Any, path: Path, monkeypatch: py
 
 def test_tasks_use_the_threads_that_spark_gives_them(frame: Any, path: Path) -> None:
     def used(batches: Any) -> Any:
-        from gpumatch.threads import get_num_threads
+        from gpumatch.parallel.threads import get_num_threads
 
         for batch in batches:
             query = worker.Query(batch.schema.names, ["subscription"], integers=False)

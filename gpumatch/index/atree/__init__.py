@@ -13,8 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, Table, likelihoods
-from gpumatch.codes import pointers, read_only, spans
+from gpumatch.arrays import Array, pointers, read_only, spans
+from gpumatch.codes.encode import likelihoods
+from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.expr.normal import Splitting
 from gpumatch.index.blocks import by_block
 from gpumatch.index.costs import Costs
@@ -24,7 +25,7 @@ from gpumatch.kernels import atree as kernels
 from gpumatch.kernels import atree_build, dag
 from gpumatch.kernels.plan import wakings
 from gpumatch.kernels.words import EVENTS
-from gpumatch.predicates import RANGE, Array, Attributes
+from gpumatch.subscriptions.block import RANGE, Attributes
 
 _KEPT = 1 << 27  # bytes of a buffer up to which the next call gets it
 _VALUES, _ROWS = 1 << 13, 1 << 16  # words of values and rows for which there is room at first

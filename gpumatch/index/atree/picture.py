@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.charts import Bars, Chart, shares
 from gpumatch.index.flat import FlatIndex
-from gpumatch.predicates import Array
 
 
 def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:

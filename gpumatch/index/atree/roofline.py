@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.flat import FlatIndex
 from gpumatch.kernels import count_atree
 from gpumatch.kernels.count import BLOCK, SECTOR, WARP
-from gpumatch.predicates import Array
-from gpumatch.roofline.cost import Cost, Touched
-from gpumatch.roofline.lists import Found, OnRoofline, reach
-from gpumatch.roofline.sample import (
+from gpumatch.proof.roofline.cost import Cost, Touched
+from gpumatch.proof.roofline.lists import Found, OnRoofline, reach
+from gpumatch.proof.roofline.sample import (
     ANSWER,
     BUDGET,
     ELEMENT,

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, Table
-from gpumatch.codes import pointers
+from gpumatch.arrays import Array, pointers
+from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import SchemaError
 from gpumatch.index.costs import Costs, sample
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, ascent, bits_of
@@ -22,7 +22,7 @@ from gpumatch.index.input import Input
 from gpumatch.kernels import gem as kernels
 from gpumatch.kernels import gem_build as building
 from gpumatch.kernels.plan import survival
-from gpumatch.predicates import Array, Attributes
+from gpumatch.subscriptions.block import Attributes
 
 _MOST_DIMS = 32  # bitsets of more dimensions cost more than they exclude
 _SHARE = 32  # a dimension is indexed if one clause in so many constrains it

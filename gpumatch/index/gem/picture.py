@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.charts import Bars, Chart, Heat
 from gpumatch.index.flat import FlatIndex
-from gpumatch.predicates import Array
 
 
 def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.flat import FlatIndex
 from gpumatch.index.gem import Gem
 from gpumatch.kernels import count, count_gem, count_lists
 from gpumatch.kernels.count import BLOCK, SECTOR, WARP
 from gpumatch.kernels.gem import LANES, WORDS
-from gpumatch.predicates import Array
-from gpumatch.roofline.cost import Cost
-from gpumatch.roofline.lists import Found, OnRoofline, cut, found_in
-from gpumatch.roofline.sample import (
+from gpumatch.proof.roofline.cost import Cost
+from gpumatch.proof.roofline.lists import Found, OnRoofline, cut, found_in
+from gpumatch.proof.roofline.sample import (
     ANSWER,
     BUDGET,
     KEY,

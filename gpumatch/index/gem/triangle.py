@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, Table
-from gpumatch.codes import pointers
+from gpumatch.arrays import Array, pointers
+from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.index.flat import ArraySpec
 from gpumatch.index.input import Input
 from gpumatch.kernels import triangle as kernels
-from gpumatch.predicates import Array, Attributes
+from gpumatch.subscriptions.block import Attributes
 
 ARRAYS = {
     "triangle_dims": ArraySpec("int32", "sides", "attributes that are indexed, single-valued ones"),

@@ -13,14 +13,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, Table
+from gpumatch.arrays import Array
+from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import SchemaError
 from gpumatch.index.blocks import by_block
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Workspace, bits_of
 from gpumatch.index.input import Input
 from gpumatch.kernels import ladder as kernels
 from gpumatch.kernels.postings import find_access
-from gpumatch.predicates import Array, Attributes
+from gpumatch.subscriptions.block import Attributes
 
 ORDERS = ("best", "worst", "given")
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.charts import Chart, by_attribute
 from gpumatch.index.flat import FlatIndex
 from gpumatch.index.postings.picture import roots
-from gpumatch.predicates import Array
 
 
 def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:

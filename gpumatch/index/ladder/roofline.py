@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpumatch.index.flat import FlatIndex
 from gpumatch.kernels import count_lists
 from gpumatch.kernels.count import WARP
-from gpumatch.roofline.lists import Found, OnRoofline, blocks, clause_marks, clause_touched, cut, found_in
-from gpumatch.roofline.sample import Sample, SlotWork, listing, marks_of, testing
+from gpumatch.proof.roofline.lists import Found, OnRoofline, blocks, clause_marks, clause_touched, cut, found_in
+from gpumatch.proof.roofline.sample import Sample, SlotWork, listing, marks_of, testing
 
 _TEST, _PREDICATE = 112, 50  # instructions of a thread, as in sample
 

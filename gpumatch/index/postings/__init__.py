@@ -13,15 +13,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, Table
-from gpumatch.codes import Codebook, pointers, read_only
+from gpumatch.arrays import Array, pointers, read_only
+from gpumatch.codes.book import Codebook
+from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.index.costs import Costs
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of, by_access
 from gpumatch.index.input import Input
 from gpumatch.index.postings.compound import NO_COMPOUNDS, Compounds, find_compounds
 from gpumatch.kernels import postings as kernels
 from gpumatch.kernels.predicates import WIDTH
-from gpumatch.predicates import RANGE, Array, Attributes
+from gpumatch.subscriptions.block import RANGE, Attributes
 
 _TESTED = 16  # clauses of a Scan that are tested faster than a list of them is looked up
 POSTING, BLOCKS = 12, 3  # bytes of a posting, and how many blocks a range is cut into

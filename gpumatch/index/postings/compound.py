@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpumatch.codes import distinct_keys, pointers, read_only
+from gpumatch.arrays import Array, pointers, read_only
+from gpumatch.codes.book import distinct_keys
 from gpumatch.index.flat import bits_of
 from gpumatch.index.input import Input
 from gpumatch.kernels import compound as kernels
 from gpumatch.kernels.postings import CELLS, FILTERED
-from gpumatch.predicates import RANGE, Array
+from gpumatch.subscriptions.block import RANGE
 
 _SHARED = 32  # clauses that share an equality, and on average those of a line, for which groups pay
 _WIDE = 0.75  # share of a group's codes: a wider range is not worth hanging on

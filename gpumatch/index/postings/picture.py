@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.charts import Bars, Chart, Heat, by_attribute, resized
 from gpumatch.index.flat import FlatIndex
 from gpumatch.index.postings import Scan
 from gpumatch.kernels.postings import LINE
-from gpumatch.predicates import Array
 
 _COLUMNS = 256  # of a line of codes; longer ones are averaged
 

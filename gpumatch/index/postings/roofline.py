@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.flat import FlatIndex
 from gpumatch.kernels import count_lists
 from gpumatch.kernels.count import WARP
 from gpumatch.kernels.postings import LINE
-from gpumatch.predicates import Array
-from gpumatch.roofline.cost import Cost
-from gpumatch.roofline.lists import Found, OnRoofline, blocks, cut, found_in
-from gpumatch.roofline.sample import ELEMENT, Sample, SlotWork, listing, marks_of, testing, warp_steps
+from gpumatch.proof.roofline.cost import Cost
+from gpumatch.proof.roofline.lists import Found, OnRoofline, blocks, cut, found_in
+from gpumatch.proof.roofline.sample import ELEMENT, Sample, SlotWork, listing, marks_of, testing, warp_steps
 
 _FILTER, _SECOND = 50, 44  # instructions of a thread, as in sample
 _GROUP, _CUT = 200, 24  # an event in a line, and each cut that it looks at: estimated from PTX

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, Table
-from gpumatch.codes import pointers
+from gpumatch.arrays import Array, pointers
+from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import SchemaError
 from gpumatch.index import postings
 from gpumatch.index.costs import Costs
@@ -25,7 +25,7 @@ from gpumatch.index.input import Input
 from gpumatch.kernels import psthash as kernels
 from gpumatch.kernels.postings import CELLS
 from gpumatch.kernels.rows import merge_rows
-from gpumatch.predicates import Array, Attributes
+from gpumatch.subscriptions.block import Attributes
 
 _CELLS = 16  # cells that one clause may hang in
 _POSTINGS = 6  # times the number of clauses: no more postings in grids; clauses in few cells go first

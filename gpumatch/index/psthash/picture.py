@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.charts import Bars, Chart, Heat, resized, shares
 from gpumatch.index.flat import FlatIndex
 from gpumatch.index.postings.picture import tree
-from gpumatch.predicates import Array
 
 _SIDE = 64  # of a grid; larger ones are averaged
 

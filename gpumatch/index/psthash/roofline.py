@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.flat import FlatIndex
 from gpumatch.index.postings.roofline import postings
 from gpumatch.kernels import count, count_lists
 from gpumatch.kernels.count import WARP
-from gpumatch.predicates import Array
-from gpumatch.roofline.lists import Found, OnRoofline, cut, found_in
-from gpumatch.roofline.sample import Runs, RunWork, Sample, SlotWork, listing, marks_of, testing, warp_steps
+from gpumatch.proof.roofline.lists import Found, OnRoofline, cut, found_in
+from gpumatch.proof.roofline.sample import Runs, RunWork, Sample, SlotWork, listing, marks_of, testing, warp_steps
 
 _PAIR, _SECOND_PAIR, _HEAD = 31, 41, 13  # instructions of a thread, as in sample
 

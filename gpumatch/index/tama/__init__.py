@@ -15,16 +15,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from gpumatch.coded import CodedEvents, EventEncoder, Table
-from gpumatch.codes import pointers, spans
-from gpumatch.discretise import median_cuts
+from gpumatch.arrays import Array, pointers, spans
+from gpumatch.codes.encode import EventEncoder
+from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import GpumatchError, SchemaError
-from gpumatch.events import EventBatch
+from gpumatch.events.batch import EventBatch
 from gpumatch.index.costs import Costs
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Workspace, bits_of
 from gpumatch.index.input import Input
+from gpumatch.index.tama.discretise import median_cuts
 from gpumatch.kernels import tama as kernels
-from gpumatch.predicates import Array, Attributes
+from gpumatch.subscriptions.block import Attributes
 
 _MOST_LEVELS = 31  # codes are int32
 _ENOUGH = 16  # levels at most, if none are asked for: more save hardly a check, and cost two postings a range each

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.index.charts import Bars, Chart
 from gpumatch.index.flat import FlatIndex
-from gpumatch.predicates import Array
 
 _HEIGHTS = np.array([3, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])  # of the nodes of a brick; the last is not used
 

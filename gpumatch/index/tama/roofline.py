@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpumatch.codes import pointers
+from gpumatch.arrays import Array, pointers
 from gpumatch.index.flat import FlatIndex
 from gpumatch.kernels import count, count_lists
 from gpumatch.kernels.count import SECTOR, WARP
-from gpumatch.predicates import Array
-from gpumatch.roofline.cost import Cost
-from gpumatch.roofline.lists import Found, OnRoofline, cut, found_in
-from gpumatch.roofline.sample import (
+from gpumatch.proof.roofline.cost import Cost
+from gpumatch.proof.roofline.lists import Found, OnRoofline, cut, found_in
+from gpumatch.proof.roofline.sample import (
     BUDGET,
     ELEMENT,
     Runs,

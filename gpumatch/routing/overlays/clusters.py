@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.checks import expect, whole
-from gpumatch.routing.overlays.topology import Array, Topology, broker_numbers, check_broker
+from gpumatch.routing.overlays.topology import Topology, broker_numbers, check_broker
 
 
 @dataclass(frozen=True, eq=False)

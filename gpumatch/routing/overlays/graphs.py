@@ -17,10 +17,11 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.checks import expect, whole
 from gpumatch.routing.overlays.clusters import Clusters
-from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Topology
 
 _MOST = 10_000  # brokers: pairs of them take some 2 GB
 

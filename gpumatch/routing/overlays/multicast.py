@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.checks import as_array, expect, whole_numbers
-from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Topology
 
 CELLS = 1 << 20  # pairs of event and broker that are worked on at once
 

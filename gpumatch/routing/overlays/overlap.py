@@ -15,16 +15,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gpumatch.binding import bound_set, formula_set
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Predicate, check, parse
+from gpumatch.expr.keys import INF_KEY, MIN, STRING_TOP, TOP, Set, combine, complement, float_key, key_float
 from gpumatch.expr.normal import Clause, Elements, Presence, Values, normal_form, plain
 from gpumatch.expr.patterns import prefix, read
 from gpumatch.expr.tree import Item
 from gpumatch.expr.typing_rules import operands
-from gpumatch.keys import INF_KEY, MIN, STRING_TOP, TOP, Set, combine, complement, float_key, key_float
 from gpumatch.routing.overlays.checks import expect
 from gpumatch.schema import AttributeType, Schema, SchemaLike
+from gpumatch.subscriptions.binding import bound_set, formula_set
 
 # Half-open ranges one after another: low, high, low, high … Between two cuts that differ there is always a value.
 Cuts: TypeAlias = "tuple[Any, ...]"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpumatch.errors import RoutingError
-from gpumatch.events import EventBatch
+from gpumatch.events.batch import EventBatch
 from gpumatch.expr import Expr
 from gpumatch.matcher import Matcher
 from gpumatch.routing.overlays.overlap import Overlaps, Prepared

@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.checks import whole
-
-Array: TypeAlias = NDArray[Any]
 
 MOST_BROKERS = 32_767  # broker numbers and distances are 16-bit
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
-from gpumatch.predicates import Array
 from gpumatch.routing.sieve.timers import TimerWheel
 from gpumatch.routing.sieve.trees import Number, Range, Tree, comparable, number_of, range_of
 from gpumatch.routing.sieve.values import integers_of, is_number, values_of

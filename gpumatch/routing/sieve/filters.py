@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.codes import pointers, spans
+from gpumatch.arrays import Array, pointers, spans
 from gpumatch.errors import RoutingError
-from gpumatch.predicates import Array
 from gpumatch.routing.sieve.groups import Groups
 from gpumatch.routing.sieve.values import integers_of, is_whole, numbered, on_line, one_line, values_of
 

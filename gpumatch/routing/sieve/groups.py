@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
-from gpumatch.predicates import Array
 from gpumatch.routing.sieve.values import exact_floats, integers_of, is_whole, numbered, on_line, one_line, values_of
 
 

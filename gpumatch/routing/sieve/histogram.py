@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
-from gpumatch.predicates import Array
 from gpumatch.routing.sieve.groups import locate
 from gpumatch.routing.sieve.values import is_whole, one_line, values_of
 

@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from gpumatch.coded import Table
-from gpumatch.codes import spans
-from gpumatch.predicates import NULL, RANGE, SET, Array
+from gpumatch.arrays import Array, spans
+from gpumatch.codes.table import Table
 from gpumatch.routing.sieve.groups import Groups
+from gpumatch.subscriptions.block import NULL, RANGE, SET
 
 
 @dataclass(frozen=True)

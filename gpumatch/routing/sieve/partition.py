@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
-from gpumatch.predicates import Array
 from gpumatch.routing.sieve.values import is_whole, numbered, one_line, values_of
 
 ORDERS = ("given", "low")

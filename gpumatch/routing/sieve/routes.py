@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpumatch.coded import EventEncoder
-from gpumatch.codes import Codebook, pointers
-from gpumatch.events import EventBatch
-from gpumatch.predicates import Array, Attributes
+from gpumatch.arrays import Array, pointers
+from gpumatch.codes.book import Codebook
+from gpumatch.codes.encode import EventEncoder
+from gpumatch.events.batch import EventBatch
 from gpumatch.results import Matches
 from gpumatch.routing.sieve.interest import Lookup
+from gpumatch.subscriptions.block import Attributes
 
 _AT_ONCE = 8192  # events whose bits are held at a time
 

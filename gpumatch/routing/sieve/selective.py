@@ -21,8 +21,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
-from gpumatch.predicates import Array
 from gpumatch.routing.sieve.values import integers_of, is_number, is_whole, values_of
 
 Rule: TypeAlias = Literal["best", "stop", "all"]

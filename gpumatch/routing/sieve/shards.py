@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from gpumatch.coded import encode_block, likelihoods
+from gpumatch.arrays import Array
+from gpumatch.codes.encode import likelihoods
+from gpumatch.codes.table import encode_block
 from gpumatch.errors import RoutingError
-from gpumatch.events import EventBatch
-from gpumatch.predicates import Array
+from gpumatch.events.batch import EventBatch
 from gpumatch.results import Matches
 from gpumatch.routing.sieve.filters import optimal_filters
 from gpumatch.routing.sieve.groups import Groups
@@ -23,7 +24,7 @@ from gpumatch.routing.sieve.placing import NOWHERE, SLACKS, Candidates, place
 from gpumatch.routing.sieve.routes import Coded, Coder, ColumnFilter, Routes, ShardRouter
 from gpumatch.routing.sieve.selective import CostModel
 from gpumatch.routing.sieve.values import is_whole
-from gpumatch.segments import Source, join_sources
+from gpumatch.store.segment import Source, join_sources
 
 if TYPE_CHECKING:
     from gpumatch.matcher import Matcher

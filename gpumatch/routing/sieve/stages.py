@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.codes import pointers
+from gpumatch.arrays import Array, pointers
 from gpumatch.errors import RoutingError
-from gpumatch.predicates import Array
 from gpumatch.routing.sieve.filters import Filters, blocks_of, checked, leak, optimal_filters
 from gpumatch.routing.sieve.groups import Groups
 from gpumatch.routing.sieve.values import is_number, numbered, values_of

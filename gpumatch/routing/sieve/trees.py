@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gpumatch.codes import pointers, spans
+from gpumatch.arrays import Array, pointers, spans
 from gpumatch.errors import RoutingError
-from gpumatch.predicates import Array
 from gpumatch.routing.sieve.groups import Groups
 from gpumatch.routing.sieve.values import INT64
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
-from gpumatch.predicates import Array
 
 INT64 = np.iinfo(np.int64)
 

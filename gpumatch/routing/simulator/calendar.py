@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpumatch.codes import spans
-from gpumatch.routing.overlays.topology import Array
+from gpumatch.arrays import Array, spans
 
 _NEAR = 32  # windows whose messages are kept apart; those that arrive later are looked through once in a while
 

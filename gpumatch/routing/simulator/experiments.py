@@ -12,11 +12,12 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.routing.overlays.clusters import Clusters
 from gpumatch.routing.overlays.graphs import random_graph, transit_stub_graph, waxman_graph
 from gpumatch.routing.overlays.multicast import destination_lists
 from gpumatch.routing.overlays.reconfigure import reconfigure
-from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Topology
 from gpumatch.routing.simulator.failures import random_failures
 from gpumatch.routing.simulator.merc_lists import merc_lists
 from gpumatch.routing.simulator.protocols import Costs

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.checks import expect, nanoseconds, whole
-from gpumatch.routing.overlays.topology import Array, Topology, check_broker
+from gpumatch.routing.overlays.topology import Topology, check_broker
 from gpumatch.routing.simulator.traffic import LATEST
 
 _NEVER = LATEST - 1  # what is not repaired

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumatch.codes import spans
+from gpumatch.arrays import Array, spans
 from gpumatch.routing.overlays.clusters import Clusters
 from gpumatch.routing.overlays.multicast import destination_lists
-from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Topology
 from gpumatch.routing.simulator.protocols import ClusterRoutes
 from gpumatch.routing.simulator.traffic import Workload
 

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from gpumatch.codes import spans
+from gpumatch.arrays import Array, spans
 from gpumatch.errors import RoutingError
-from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Topology
 
 PROTOCOLS = ("d-dbr", "merc", "fbr")
 _LONGEST = 10**12  # nanoseconds, a quarter of an hour

@@ -6,8 +6,8 @@ import heapq
 
 import numpy as np
 
-from gpumatch.codes import spans
-from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.arrays import Array, spans
+from gpumatch.routing.overlays.topology import Topology
 from gpumatch.routing.simulator.calendar import Batch
 from gpumatch.routing.simulator.traffic import LATEST, Workload
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.arrays import Array
+from gpumatch.routing.overlays.topology import Topology
 from gpumatch.routing.simulator.traffic import Workload
 
 

@@ -24,10 +24,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.checks import expect
 from gpumatch.routing.overlays.clusters import Clusters
-from gpumatch.routing.overlays.topology import Array, Topology
+from gpumatch.routing.overlays.topology import Topology
 from gpumatch.routing.simulator.calendar import Batch, Calendar
 from gpumatch.routing.simulator.failures import Failures
 from gpumatch.routing.simulator.protocols import PROTOCOLS, ClusterRoutes, Costs, PlainRoutes

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpumatch.arrays import Array
 from gpumatch.errors import RoutingError
 from gpumatch.matcher import Matcher
 from gpumatch.routing.overlays.checks import expect, whole
-from gpumatch.routing.overlays.topology import Array
 
 SECOND = 1_000_000_000  # times are whole nanoseconds, so that a simulation is exact
 LATEST = 1 << 48  # some 78 hours

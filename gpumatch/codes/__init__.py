@@ -1,0 +1,1 @@
+"""Values as small integers: what events and predicates become, and back."""

@@ -1,0 +1,146 @@
+"""Leaf codes: the cuts that predicates make in an attribute's values, numbered.
+
+The code of a value is the number of cuts at or below it, so a predicate's range of keys becomes a range of codes and
+every index works on small integers. These are PS-Tree's predicate spaces (thesis, 6.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpumatch.arrays import Array, bytes_of, freeze, pointers, read_only
+from gpumatch.codes.search import Patterns
+from gpumatch.expr.keys import MAX, MIN
+from gpumatch.kernels import encode as kernels
+from gpumatch.parallel import threads
+
+_AT_ONCE = 1 << 18  # keys that a thread encodes
+_SHORT = 32  # runs of keys from this length on are sorted by NumPy
+_LONG = 4096  # and from this one on by several threads; such attributes have few buckets
+_CUTS_PER_BUCKET = 4  # in large codebooks, where buckets would cost more memory than they save time
+
+
+BOOK_TYPES = {
+    "cuts": "int64",
+    "cut_ptr": "int64",
+    "buckets": "int32",
+    "guide": "int64",
+    "pool_data": "uint8",
+    "pool_offsets": "int64",
+}
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """Cuts of all attributes one after another, tables that speed up the search, and the sorted pool of strings."""
+
+    cuts: Array  # int64 keys
+    cut_ptr: Array  # int64
+    buckets: Array  # int32
+    guide: Array  # int64: per attribute what the search needs, see kernels.encode
+    pool_data: Array  # uint8
+    pool_offsets: Array  # int64
+
+    def counts(self) -> Array:
+        """How many codes each attribute has."""
+        return np.diff(self.cut_ptr) + 1
+
+    def patterns(self, column: int) -> Patterns:
+        """What finds the patterns that strings satisfy, and gives the codes that these have in a column of patterns."""
+        if column not in self._patterns:
+            first, last = self.cut_ptr[column : column + 2].tolist()
+            cuts = self.cuts[first:last]
+            at = np.flatnonzero(cuts % 2 == 0)  # the cut below a name
+            starts, ends = self.pool_offsets[cuts[at] >> 1].tolist(), self.pool_offsets[(cuts[at] >> 1) + 1].tolist()
+            names = [self.pool_data[start:end].tobytes().decode() for start, end in zip(starts, ends, strict=True)]
+            self._patterns[column] = Patterns(names, (at + 1).astype(np.int32))
+        return self._patterns[column]
+
+    @cached_property
+    def _patterns(self) -> dict[int, Patterns]:
+        return {}
+
+    def search(self) -> tuple[Array, Array, Array]:
+        """What the encoding kernels take."""
+        return self.guide, self.cuts, self.buckets
+
+
+def sort_pool(pool: list[bytes]) -> tuple[Array, Array, Array]:
+    """The pool's bytes in sorted order, their offsets, and the place of each string in that order."""
+    strings = pa.array(pool, pa.large_binary())
+    sorting = pc.array_sort_indices(strings)
+    place = np.empty(len(pool), np.int64)
+    place[sorting.to_numpy()] = np.arange(len(pool))
+    return (*bytes_of(strings.take(sorting)), place)
+
+
+def make_book(is_float: Array, owner: Array, firsts: Array, lasts: Array, pool: tuple[Array, Array]) -> Codebook:
+    """The codebook of ranges of keys: range ``i`` belongs to attribute ``owner[i]``. ``pool``: sorted strings."""
+    bounded, ended = firsts != MIN, lasts != MAX
+    keys = np.concatenate([firsts[bounded], lasts[ended] + 1])
+    owners = np.concatenate([owner[bounded], owner[ended]])
+    cuts, cut_ptr = distinct_keys(owners, keys, len(is_float))
+    book = Codebook(cuts, cut_ptr, *_make_buckets(cuts, cut_ptr, is_float), *pool)
+    freeze(book)
+    return book
+
+
+def distinct_keys(owners: Array, keys: Array, count: int) -> tuple[Array, Array]:
+    """The keys of each of so many owners, ascending and each once; and where those of each owner start."""
+    ptr = pointers(np.bincount(owners, minlength=count))
+    grouped = np.empty(len(keys), np.int64)
+    kernels.group_keys(owners, keys, ptr, grouped)
+    kernels.sort_runs(grouped, ptr, _SHORT)
+    lengths = np.diff(ptr)
+    for a in np.flatnonzero((lengths >= _SHORT) & (lengths < _LONG)).tolist():
+        grouped[ptr[a] : ptr[a + 1]].sort()
+    long_runs = np.flatnonzero(lengths >= _LONG).tolist()
+    threads.run(lambda a: grouped[ptr[a] : ptr[a + 1]].sort(), long_runs)
+    distinct, distinct_ptr = np.empty(len(keys), np.int64), np.empty(len(ptr), np.int64)
+    distinct = distinct[: kernels.unique_runs(grouped, ptr, distinct, distinct_ptr)].copy()
+    return distinct, distinct_ptr
+
+
+def _make_buckets(cuts: Array, cut_ptr: Array, is_float: Array) -> tuple[Array, Array]:
+    """Bucket tables of all attributes, and the guide to them."""
+    counts = np.diff(cut_ptr)
+    has_cuts = np.flatnonzero(counts)
+    first_cut, last_cut = cuts[cut_ptr[:-1][has_cuts]], cuts[cut_ptr[1:][has_cuts] - 1]
+    floats = is_float[has_cuts]
+    limit = np.finfo(np.float64).max
+    low = np.clip(_numbers(first_cut, floats), -limit, limit)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        span = np.clip(_numbers(last_cut, floats), -limit, limit) - low
+        direct = ~floats & (span < 4 * counts[has_cuts])
+        sizes = np.where(counts < _LONG, 2 * counts, counts // _CUTS_PER_BUCKET)
+        sizes[has_cuts[direct]] = (last_cut - first_cut)[direct] + 1
+        scale = np.where(span > 0, sizes[has_cuts] / span, 0)
+    scale[~np.isfinite(scale)] = 0  # so close together that numbers cannot tell: one bucket and a plain search
+    bucket_ptr = pointers(np.where(counts > 0, sizes + 1, 0))
+    guide = np.zeros((len(counts), kernels.GUIDE), np.int64)
+    guide[:, 0], guide[:, 1], guide[:, 2], guide[:, 3] = cut_ptr[:-1], counts, bucket_ptr[:-1], sizes
+    guide[has_cuts, 4] = np.where(direct, first_cut, low.view(np.int64))
+    guide[has_cuts, 5] = scale.view(np.int64)
+    guide[:, 6] = np.where(is_float, kernels.FLOAT, 0)
+    guide[has_cuts[direct], 6] |= kernels.DIRECT
+    buckets = np.zeros(bucket_ptr[-1], np.int32)
+    kernels.fill_buckets(guide.ravel(), cuts, buckets)
+    return buckets, guide.ravel()
+
+
+def _numbers(keys: Array, floats: Array) -> Array:
+    as_floats = (keys ^ ((keys >> 63) & MAX)).view(np.float64)
+    return np.where(floats, as_floats, keys.astype(np.float64))
+
+
+def encode_keys(book: Codebook, owner: Array, keys: Array) -> Array:
+    owner = read_only(owner)
+    codes = np.empty(len(keys), np.int32)
+    chunks = [(start, min(start + _AT_ONCE, len(keys))) for start in range(0, len(keys), _AT_ONCE)]
+    threads.run(lambda c: kernels.encode_keys(owner, keys, c[0], c[1], *book.search(), codes), chunks)
+    return codes

@@ -1,0 +1,143 @@
+"""Predicates and events in codes: what indexes are built from and what they match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gpumatch.arrays import Array, pointers, read_only, spans
+from gpumatch.codes.book import Codebook, encode_keys, make_book, sort_pool
+from gpumatch.expr.keys import INF_KEY, MAX, MIN
+from gpumatch.kernels import encode as kernels
+from gpumatch.kernels import order
+from gpumatch.subscriptions.block import EMPTY, NULL, RANGE, Attributes, Block, move_cuts
+
+TABLE_TYPES = {
+    "clause_row": "int32",
+    "clause_ptr": "int64",
+    "clause_program": "int32",
+    "predicate": "int32",
+    "range_attribute": "int32",
+    "range_lo": "int32",
+    "range_hi": "int32",
+    "program_ptr": "int64",
+    "program_item": "int32",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A block in codes: as in Block, but ``lo``, ``hi`` and the ranges are int32 codes, and predicates lie in rows."""
+
+    length: int
+    clause_row: Array
+    clause_ptr: Array
+    clause_program: Array
+    predicate: Array  # int32: attribute, kind, lo, hi of one predicate after another
+    range_attribute: Array
+    range_lo: Array
+    range_hi: Array
+    program_ptr: Array
+    program_item: Array
+
+    def predicates(self) -> tuple[Array, ...]:
+        """What the matching kernels take."""
+        return self.predicate, self.range_lo, self.range_hi
+
+    @cached_property
+    def programs(self) -> tuple[Array, Array, int]:
+        """What the matching kernels take of programs, with the length of the longest."""
+        return self.program_ptr, self.program_item, int(np.diff(self.program_ptr).max(initial=0))
+
+    def columns(self) -> tuple[Array, Array, Array, Array]:
+        """Attribute, kind, lo and hi of all predicates."""
+        attribute, kind, lo, hi = self.predicate.reshape(-1, 4).T
+        return attribute, kind, lo, hi
+
+
+@dataclass(frozen=True, slots=True)
+class CodedEvents:
+    """Events as rows of (attribute, code), ascending by attribute; a list has an entry per value."""
+
+    ptr: Array  # int64
+    attribute: Array  # int32
+    code: Array  # int32
+
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """What the matching kernels take: read-only, wherever the arrays come from, so that each is compiled once."""
+        return read_only(self.ptr), read_only(self.attribute), read_only(self.code)
+
+
+def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]:
+    """The codebook of a block's constants, and the block in its codes."""
+    pool_data, pool_offsets, order = sort_pool(block.pool)
+    is_string = attributes.of_kind("string")
+    ranges = block.kind == RANGE
+    lo, hi = _sorted_keys(block.lo, block.hi, ranges & is_string[block.attribute], order)
+    range_lo, range_hi = _sorted_keys(block.range_lo, block.range_hi, is_string[block.range_attribute], order)
+    lo, hi = _within_infinities(lo, hi, ranges & attributes.of_kind("float")[block.attribute])
+    tested = np.flatnonzero(ranges & (lo <= hi))
+    owner = np.concatenate([block.attribute[tested], block.range_attribute])
+    firsts, lasts = np.concatenate([lo[tested], range_lo]), np.concatenate([hi[tested], range_hi])
+    book = make_book(attributes.of_kind("float"), owner, firsts, lasts, (pool_data, pool_offsets))
+    first_code, last_code = encode_keys(book, owner, firsts), encode_keys(book, owner, lasts)
+    count = len(tested)
+    code_lo, code_hi = block.lo.astype(np.int32), block.hi.astype(np.int32)
+    code_lo[ranges], code_hi[ranges] = EMPTY
+    code_lo[tested], code_hi[tested] = first_code[:count], last_code[:count]
+    nulls = block.kind == NULL
+    code_lo[nulls] = code_hi[nulls] = kernels.MISSING
+    arrays = (
+        block.clause_row,
+        block.clause_ptr,
+        block.clause_program,
+        np.stack([block.attribute, block.kind.astype(np.int32), code_lo, code_hi], axis=1).ravel(),
+        block.range_attribute,
+        first_code[count:],
+        last_code[count:],
+        block.program_ptr,
+        block.program_item,
+    )
+    return book, Table(block.length, *map(read_only, arrays))
+
+
+def _within_infinities(lo: Array, hi: Array, floats: Array) -> tuple[Array, Array]:
+    """Ranges of floats without ends beyond the infinities, where keys stand for no number."""
+    nothing = floats & (lo > INF_KEY)
+    lo = np.where(nothing, EMPTY[0], np.where(floats & (lo <= ~INF_KEY), MIN, lo))
+    hi = np.where(nothing, EMPTY[1], np.where(floats & (hi >= INF_KEY), MAX, hi))
+    return lo, hi
+
+
+def _sorted_keys(lo: Array, hi: Array, strings: Array, order: Array) -> tuple[Array, Array]:
+    """First and last keys; of strings, whose cuts hold numbers of the unsorted pool, with their sorted places."""
+    at = np.flatnonzero(strings)
+    if len(at) == 0:
+        return lo, hi
+    at = at[(lo[at] != EMPTY[0]) | (hi[at] != EMPTY[1])]
+    high = move_cuts(hi[at], order)
+    lo, hi = lo.copy(), hi.copy()
+    lo[at], hi[at] = move_cuts(lo[at], order), np.where(high == MIN, MAX, high - 1)
+    return lo, hi
+
+
+def sort_predicates(table: Table, keys: Array) -> None:
+    """Sort the predicates of each clause by keys, in place, and the keys with them; equal ones keep their order."""
+    predicate = table.predicate.view()
+    predicate.flags.writeable = True  # of a table that was made just now: nobody has seen it yet
+    order.sort_clauses(table.clause_ptr, keys, predicate)
+
+
+def reorder(table: Table, order: Array) -> Table:
+    """The table with its clauses in another order, or with some of them only."""
+    rows, counts = table.predicate.reshape(-1, 4), np.diff(table.clause_ptr)
+    moved = rows[spans(table.clause_ptr[:-1][order], counts[order])]
+    return replace(
+        table,
+        clause_row=table.clause_row[order],
+        clause_ptr=pointers(counts[order]),
+        clause_program=table.clause_program[order],
+        predicate=np.concatenate([moved, rows[len(moved) :]]).ravel(),  # those of programs keep their places
+    )

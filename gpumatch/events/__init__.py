@@ -1,0 +1,1 @@
+"""Events, in whatever form they come, to columns and rows."""

@@ -1,0 +1,210 @@
+"""What indexes really cost: some of them are built of a sample of the clauses, and timed on a sample of events.
+
+The events are observed ones, or else drawn from the clauses' own constants.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from gpumatch import index as indexes
+from gpumatch.arrays import Array, pointers, spans
+from gpumatch.codes.encode import EventEncoder
+from gpumatch.codes.table import CodedEvents, Table, reorder
+from gpumatch.index import FlatIndex, IndexParams, Input, Workspace, kind_of
+from gpumatch.kernels.compile import compiled
+from gpumatch.subscriptions.block import NULL, RANGE
+
+_LEAST = 4096  # clauses for which a trial pays
+_SAMPLE = 1 << 14  # clauses that an index is tried on; more are judged by how it grows from a quarter of them
+_EVENTS = 512  # a tile of A-Tree
+_FEW_EVENTS = 64  # by which one that is far too slow is told
+HOPELESS = 4.0  # times the best: not worth a better measurement
+_REPEATS = 3
+_LONG = 100_000_000  # nanoseconds of calls after which no further one is made
+_SLOW = 100_000.0  # nanoseconds per event above which a few events tell enough of an index
+_DRAWS = 64  # clauses, at most, that give an event its values
+_HASH = np.uint32(0x9E3779B1)
+_ALIKE = 1 << 16  # clauses among which those are looked for that name the same value
+
+
+def wanted(clauses: int) -> bool:
+    """There are none for a few clauses, or where the environment has ``GPUMATCH_TRIALS=0``: so plans are repeatable."""
+    return clauses >= _LEAST and os.environ.get("GPUMATCH_TRIALS", "1") != "0"
+
+
+class Trials:
+    """Times indexes of the clauses of one table, in nanoseconds per event."""
+
+    def __init__(self, given: Input, likelihood: Array, entries: float) -> None:
+        """``entries``: how many values an event has, should it have to be drawn."""
+        self._given, self._likelihood, self._entries = given, likelihood, entries
+
+    @staticmethod
+    def possible(params: IndexParams) -> bool:
+        """Only what is compiled is tried: nobody shall wait for a compiler to learn that an index is slow."""
+        return compiled(*kind_of(params).drivers)
+
+    def time(self, params: IndexParams, clauses: Array, best: float) -> float:
+        """What all of these clauses cost: measured on a sample, and grown. ``best`` is what it competes with."""
+        if len(clauses) <= _SAMPLE:
+            return self._measure(params, clauses, best)
+        many, few = (self._some(clauses, size) for size in (_SAMPLE, _SAMPLE // 4))
+        cost = self._measure(params, many, best)
+        if cost > HOPELESS * best:
+            return cost * len(clauses) / len(many)
+        each = max(cost - self._measure(params, few, best), 0.0) / (len(many) - len(few))
+        return cost + each * (len(clauses) - len(many))
+
+    def _some(self, clauses: Array, size: int) -> Array:
+        """About so many of the clauses: all those of some rows, by a hash, since rows of a kind may be regular."""
+        place = self._given.table.clause_row[clauses].astype(np.uint32) * _HASH
+        kept: Array = clauses[place < np.uint32(size / len(clauses) * 2**32)]
+        return kept
+
+    def _measure(self, params: IndexParams, clauses: Array, best: float) -> float:
+        table, likelihood = self._part(clauses)
+        given = self._given._replace(table=table, first=0, last=len(clauses))
+        table, _ = indexes.arrange([(params, np.arange(len(clauses)))], given, likelihood)
+        index = indexes.build(params, given._replace(table=table))
+        cost = self._match(index, table, self._few, 1)
+        told = cost > HOPELESS * best or _is_slow(index, cost)
+        return cost if told else self._match(index, table, self.events, _REPEATS)
+
+    def check(self, index: FlatIndex, table: Table) -> float:
+        """What an index costs that was built of all clauses: on events that are new to it, as all will be."""
+        cost = self._match(index, table, self._few, 1)
+        if _is_slow(index, cost) or len(self.events.ptr) - 1 <= _FEW_EVENTS:
+            return cost
+        return self._match(index, table, _slice(self.events, _FEW_EVENTS, _EVENTS), 0)
+
+    def _part(self, clauses: Array) -> tuple[Table, Array]:
+        """Some of the clauses, and how likely their predicates hold."""
+        table = self._given.table
+        own = spans(table.clause_ptr[clauses], np.diff(table.clause_ptr)[clauses])
+        return reorder(table, clauses), np.concatenate([self._likelihood[own], self._likelihood[len(own) :]])
+
+    def _match(self, index: FlatIndex, table: Table, events: CodedEvents, repeats: int) -> float:
+        """Nanoseconds per event: the first call, or the fastest of the next ones, which need load no machine code."""
+        times: list[int] = []
+        work = Workspace()
+        while len(times) <= repeats and (len(times) < 2 or sum(times) < _LONG):
+            start = time.thread_time_ns()
+            indexes.match(index, self._given.attributes, table, events, False, work)
+            times.append(time.thread_time_ns() - start)
+        return min(times[1:] or times) / (len(events.ptr) - 1)
+
+    @cached_property
+    def _few(self) -> CodedEvents:
+        return _slice(self.events, 0, _FEW_EVENTS)
+
+    @cached_property
+    def events(self) -> CodedEvents:
+        """The newest observed events, or drawn ones."""
+        given = self._given
+        used = np.ones(len(given.attributes), np.bool_)
+        for batch in reversed(given.sample):
+            if len(batch):
+                encoder = EventEncoder(given.book, given.attributes, used, batch)
+                return encoder.encode(max(0, len(batch) - _EVENTS), len(batch))
+        return _drawn(given, self._entries)
+
+
+def _is_slow(index: FlatIndex, cost: float) -> bool:
+    """So slow that a few events tell enough; where tiles of events share work, it takes all of a tile to tell."""
+    return cost > _SLOW and kind_of(index.params).events(index) > _EVENTS
+
+
+def _slice(events: CodedEvents, first: int, last: int) -> CodedEvents:
+    ptr = events.ptr[first : last + 1]
+    start, stop = ptr[[0, -1]]
+    return CodedEvents(ptr - start, events.attribute[start:stop], events.code[start:stop])
+
+
+def _drawn(given: Input, entries: float) -> CodedEvents:
+    """Events that take their values from the clauses, one after another: so what clauses name together, events have.
+
+    First from such that name a value that the event has already, then from any. A value is one of the ends of a
+    predicate's range, inside or outside; that of an equality is its own.
+    """
+    rng = np.random.default_rng(0)
+    table, attributes = given.table, given.attributes
+    predicates, multi = table.predicate.reshape(-1, 4), attributes.multi
+    last_code = given.book.counts() - 1
+    alike = _Alike(table)
+    events: list[dict[int, int]] = []
+    for _ in range(_EVENTS):
+        event: dict[int, int] = {}
+        named: list[int] = []
+        for draw in range(_DRAWS):
+            clause = alike.draw(named if 2 * draw < _DRAWS else [], rng)
+            for p in _predicates_of(table, clause):
+                attribute, kind, lo, hi = predicates[p].tolist()
+                if attribute in event or kind == NULL or (kind != RANGE and lo == hi):
+                    continue
+                if kind != RANGE:
+                    lo, hi = _one_of(table, rng.integers(lo, hi))
+                if lo <= hi:
+                    event[attribute] = _end(lo, hi, int(last_code[attribute]), rng)
+                    if multi[attribute]:
+                        event[int(attributes.presence[attribute])] = 0
+                    elif lo == hi:
+                        named.append((attribute << 32) + lo)
+            if len(event) >= entries:
+                break
+        events.append(event)
+    ptr = pointers(np.array([len(event) for event in events]))
+    rows = [item for event in events for item in sorted(event.items())]
+    attribute, code = np.array(rows, np.int32).reshape(-1, 2).T
+    return CodedEvents(ptr, attribute.copy(), code.copy())
+
+
+class _Alike:
+    """Clauses by the values that they name; a value is an attribute and a code in one number."""
+
+    def __init__(self, table: Table) -> None:
+        self._count = len(table.clause_row)
+        clauses = np.arange(0, self._count, -(-self._count // _ALIKE))
+        counts = np.diff(table.clause_ptr)[clauses]
+        numbers = spans(table.clause_ptr[clauses], counts)
+        attribute, kind, lo, hi = table.predicate.reshape(-1, 4)[numbers].astype(np.int64).T
+        named = np.flatnonzero((kind == RANGE) & (lo == hi))
+        value = (attribute << 32)[named] + lo[named]
+        order = np.argsort(value, kind="stable")
+        self._clause = np.repeat(clauses, counts)[named[order]]
+        values, starts = np.unique(value[order], return_index=True)
+        ends = np.append(starts, len(order))[1:]
+        self._runs = dict(zip(values.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+
+    def draw(self, values: Sequence[int], rng: np.random.Generator) -> int:
+        """A clause that names one of the values; any if there are none."""
+        run = self._runs.get(values[int(rng.integers(len(values)))]) if values else None
+        return int(rng.integers(self._count) if run is None else self._clause[rng.integers(*run)])
+
+
+def _predicates_of(table: Table, clause: int) -> list[int]:
+    """The numbers of a clause's predicates, those of its program too."""
+    own = list(range(table.clause_ptr[clause], table.clause_ptr[clause + 1]))
+    program = int(table.clause_program[clause])
+    if program < 0:
+        return own
+    items = table.program_item[table.program_ptr[program] : table.program_ptr[program + 1]]
+    return [*own, *items[items >= 0].tolist()]
+
+
+def _one_of(table: Table, number: int) -> tuple[int, int]:
+    """A range of a set."""
+    return int(table.range_lo[number]), int(table.range_hi[number])
+
+
+def _end(lo: int, hi: int, last: int, rng: np.random.Generator) -> int:
+    """A code beside one of the cuts that the range makes."""
+    cuts = [cut for cut in (lo, hi + 1) if 0 < cut <= last]
+    if lo == hi or not cuts:
+        return lo
+    return cuts[int(rng.integers(len(cuts)))] - int(rng.integers(2))

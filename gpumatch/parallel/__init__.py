@@ -1,0 +1,1 @@
+"""Several cores: threads that match, and processes that read and compile."""

@@ -1,0 +1,1 @@
+"""Indexed subscriptions: segments, snapshots of them, and their directories."""

@@ -1,0 +1,273 @@
+"""Immutable segments: some subscriptions with their codebook, table and index, and how they are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpumatch import index as indexes
+from gpumatch.arrays import Array, bytes_of
+from gpumatch.codes.book import BOOK_TYPES, Codebook
+from gpumatch.codes.decode import decode_table
+from gpumatch.codes.encode import EventEncoder, encode_single, likelihoods
+from gpumatch.codes.table import TABLE_TYPES, CodedEvents, Table, encode_block
+from gpumatch.errors import StorageError
+from gpumatch.events.batch import EventBatch
+from gpumatch.index import FlatIndex, Input, Workspace, kind_of
+from gpumatch.index.planner import Choice, PlannedPart, Usage, Wishes, checked, choose
+from gpumatch.parallel import threads
+from gpumatch.subscriptions.block import Attributes, Block
+from gpumatch.subscriptions.destinations import Destinations, join_destinations
+from gpumatch.subscriptions.merge import join_blocks
+
+_MIN_CHUNK = 64  # events for which a thread of their own pays
+
+
+@dataclass(frozen=True)
+class Source:
+    """Subscriptions that are not indexed yet: ids and texts as Arrow arrays (a null text: known by predicates only)."""
+
+    ids: Any
+    texts: Any
+    block: Block
+    destinations: Destinations | None = None
+
+    def __len__(self) -> int:
+        return self.block.length
+
+
+@dataclass(frozen=True)
+class Part:
+    """The index of some of a segment's clauses, why it has it, and what matching has cost so far."""
+
+    index: FlatIndex
+    choice: Choice
+    usage: Usage = field(default_factory=Usage, compare=False)
+    work: Workspace = field(default_factory=Workspace, compare=False)
+
+    def planned(self, subscriptions: int) -> PlannedPart:
+        """What ``plan`` tells of so many live subscriptions."""
+        choice, usage = self.choice, self.usage
+        note = kind_of(choice.params).note(self.index)
+        reason = f"{choice.reason}; {note}" if note else choice.reason
+        measured = (usage.measured, usage.events)
+        return PlannedPart(subscriptions, choice.params, reason, choice.estimate, *measured, choice.others)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Indexed subscriptions. Nothing in here ever changes, except what matching has cost."""
+
+    ids: Any
+    texts: Any
+    attributes: Attributes
+    book: Codebook
+    table: Table
+    parts: tuple[Part, ...]
+    destinations: Destinations | None = None
+
+    @classmethod
+    def build(cls, source: Source, attributes: Attributes, wishes: Wishes, sample: Sequence[EventBatch]) -> Segment:
+        """``sample``: events that tell how often predicates hold; without any, widths do."""
+        attributes = attributes.covering(source.block.columns)
+        book, table = encode_block(source.block, attributes)
+        likelihood = likelihoods(attributes, book, table, sample)
+        given = Input(attributes, book, table, 0, len(table.clause_row), sample)
+        choices, timing = choose(wishes, given, likelihood)
+        table, bounds = indexes.arrange([(choice.params, choice.clauses) for choice in choices], given, likelihood)
+        parts = []
+        for choice, first, last in zip(choices, bounds[:-1], bounds[1:], strict=True):
+            built = indexes.build(choice.params, Input(attributes, book, table, first, last, sample))
+            parts.append(Part(built, checked(choice, built, table, timing)))
+        return cls(source.ids, source.texts, attributes, book, table, tuple(parts), source.destinations)
+
+    def __len__(self) -> int:
+        return self.table.length
+
+    def rows_of_parts(self) -> list[Array]:
+        """For each part which rows it holds a clause of; those without any clause are counted with the first."""
+        marks = np.zeros((len(self.parts), len(self)), np.bool_)
+        for number, part in enumerate(self.parts):
+            marks[number, self.table.clause_row[part.index.first : part.index.last]] = True
+        marks[0] |= ~marks.any(axis=0)
+        return list(marks)
+
+    @cached_property
+    def events(self) -> int:
+        """How many events to match at once."""
+        return min(kind_of(part.index.params).events(part.index) for part in self.parts)
+
+    @cached_property
+    def ascending(self) -> bool:
+        """Are the rows that an event satisfies found in ascending order, each once?"""
+        return len(self.parts) == 1 and bool(self.parts[0].index.meta.get("ascending"))
+
+    @cached_property
+    def used(self) -> Array:
+        """Which attributes predicates test."""
+        used = np.zeros(len(self.attributes), np.bool_)
+        used[self.table.columns()[0]] = True
+        return used
+
+    @cached_property
+    def places(self) -> dict[int | str, int]:
+        """The row of each id."""
+        return {name: row for row, name in enumerate(self.ids.to_pylist())}
+
+    def arrays(self) -> dict[str, Array]:
+        """All arrays by name, for saving and for counting bytes."""
+        named: dict[str, Array] = {}
+        for prefix, held in (("book", self.book), ("table", self.table)):
+            named |= {f"{prefix}.{f.name}": getattr(held, f.name) for f in fields(held) if f.name != "length"}
+        for number, part in enumerate(self.parts):
+            named |= {f"index{number}.{name}": array for name, array in part.index.arrays.items()}
+        return named
+
+    def stats(self) -> dict[str, Any]:
+        held = sum(int(part.nbytes) for part in (self.ids, self.texts, self.destinations) if part is not None)
+        parts = [
+            {
+                "index": part.index.params.kind,
+                "clauses": part.index.last - part.index.first,
+                "bytes": sum(array.nbytes for array in part.index.arrays.values()),
+                **kind_of(part.index.params).facts(part.index, part.work.counters),
+            }
+            for part in self.parts
+        ]
+        return {
+            "index": ", ".join(part["index"] for part in parts),
+            "clauses": len(self.table.clause_row),
+            "predicates": len(self.table.predicate) // 4,
+            "programs": len(self.table.program_ptr) - 1,
+            "postings": sum(part.get("postings", 0) for part in parts),
+            "bytes": held + sum(array.nbytes for array in self.arrays().values()),
+            "parts": parts,
+        }
+
+    def stored(self, dead: Array | None) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Facts and arrays for storage; ``segment_from`` reads them back."""
+        parts = [
+            {**part.choice.to_dict(), "first": index.first, "last": index.last, "meta": index.meta}
+            for part, index in ((part, part.index) for part in self.parts)
+        ]
+        facts = {"length": len(self), "ids": str(self.ids.type), "parts": parts}
+        arrays = self.arrays()
+        if self.ids.type == pa.int64():
+            arrays["ids"] = self.ids.to_numpy()
+        else:
+            arrays["ids.data"], arrays["ids.offsets"] = bytes_of(self.ids)
+        if self.texts is not None:
+            arrays["texts.data"], arrays["texts.offsets"] = bytes_of(self.texts)
+            arrays["texts.valid"] = self.texts.is_valid().to_numpy(zero_copy_only=False)
+        if self.destinations is not None:
+            arrays |= {f"destinations.{name}": array for name, array in self.destinations.arrays().items()}
+        if dead is not None:
+            arrays["dead"] = dead
+        return facts, arrays
+
+    def source(self, keep: Array | None = None) -> Source:
+        """What the segment was built from, less the rows that are not to be kept."""
+        block = decode_table(self.attributes, self.book, self.table)
+        return join_sources(self.attributes, [Source(self.ids, self.texts, block, self.destinations)], [keep])
+
+    def match(self, batch: EventBatch, shared: Table | None = None) -> list[tuple[Array, Array]]:
+        """Offsets and rows of consecutive chunks of the batch.
+
+        ``shared``: the table with rows that stand for many subscriptions each, such as destinations. An event that has
+        one of them looks no further for it.
+        """
+        once = shared is not None
+        table = self.table if shared is None else shared
+        single = batch.single(self.attributes.schema)
+        if single is not None:
+            return [self._match(encode_single(single, self.book, self.attributes), 1, table, once)]
+        encoder = EventEncoder(self.book, self.attributes, self.used, batch)
+        return threads.run(
+            lambda chunk: self._match(encoder.encode(*chunk), chunk[1] - chunk[0], table, once),
+            chunks(len(batch), self.events),
+        )
+
+    def _match(self, events: CodedEvents, count: int, table: Table, once: bool) -> tuple[Array, Array]:
+        found = []
+        for part in self.parts:
+            with part.usage.of(count):
+                found.append(indexes.match(part.index, self.attributes, table, events, once, part.work))
+        return indexes.merge(found)
+
+
+def segment_from(
+    facts: Mapping[str, Any], arrays: Mapping[str, Array], attributes: Attributes
+) -> tuple[Segment, Array | None]:
+    """The segment that ``Segment.stored`` wrote, and its dead rows."""
+    length = int(facts["length"])
+    book = Codebook(**_checked(arrays, "book", BOOK_TYPES))
+    attributes = attributes.covering(len(book.cut_ptr) - 1)
+    parts = []
+    for number, part in enumerate(facts["parts"]):
+        choice = Choice.from_dict(part)
+        prefix = f"index{number}."
+        held = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        index = FlatIndex(choice.params, int(part["first"]), int(part["last"]), held, dict(part["meta"]))
+        parts.append(Part(kind_of(choice.params).checked(index, len(attributes)), choice))
+    ids = pa.array(arrays["ids"]) if "ids" in arrays else _strings(arrays, "ids")
+    texts = None
+    if "texts.data" in arrays:
+        texts = _strings(arrays, "texts", pa.array(arrays["texts.valid"]))
+    table = Table(length, **_checked(arrays, "table", TABLE_TYPES))
+    segment = Segment(ids, texts, attributes, book, table, tuple(parts), _destinations(arrays))
+    return segment, arrays.get("dead")
+
+
+def _destinations(arrays: Mapping[str, Array]) -> Destinations | None:
+    if "destinations.number" not in arrays:
+        return None
+    integers = "destinations.names" in arrays
+    names = pa.array(arrays["destinations.names"]) if integers else _strings(arrays, "destinations")
+    return Destinations(names, _checked(arrays, "destinations", {"number": "int32"})["number"])
+
+
+def _checked(arrays: Mapping[str, Array], prefix: str, expected: Mapping[str, str]) -> dict[str, Array]:
+    """The arrays of one part of a segment, each there and of its type."""
+    for name, dtype in expected.items():
+        found = arrays.get(f"{prefix}.{name}")
+        if found is None:
+            raise StorageError(f"the saved index lacks the array '{prefix}.{name}'; save it again")
+        if found.dtype != dtype or found.ndim != 1:
+            raise StorageError(f"the array {name!r} of a saved index should be {dtype}, found {found.dtype}")
+    return {name: arrays[f"{prefix}.{name}"] for name in expected}
+
+
+def _strings(arrays: Mapping[str, Array], name: str, valid: Any = None) -> Any:
+    data, offsets = arrays[f"{name}.data"], arrays[f"{name}.offsets"]
+    found = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+    return found if valid is None else pc.if_else(valid, found, None)
+
+
+def chunks(count: int, most: int) -> list[tuple[int, int]]:
+    """Cuts of a batch into pieces of at most ``most`` events, at least one for each thread if there are many."""
+    size = min(max(-(-count // threads.get_num_threads()), _MIN_CHUNK), most)
+    return [(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def join_sources(attributes: Attributes, sources: Sequence[Source], keeps: Sequence[Array | None]) -> Source:
+    """One source of all rows that are to be kept, in order."""
+    if len(sources) == 1 and keeps[0] is None:
+        return sources[0]
+    ids, texts, destinations = [], [], []
+    for source, keep in zip(sources, keeps, strict=True):
+        mask = None if keep is None else pa.array(keep)
+        ids.append(source.ids if mask is None else source.ids.filter(mask))
+        held = pa.nulls(len(source), pa.large_string()) if source.texts is None else source.texts
+        texts.append(held if mask is None else held.filter(mask))
+        belonging = None if source.destinations is None else source.destinations.filter(keep)
+        destinations.append((belonging, len(ids[-1])))
+    text = pa.concat_arrays(texts)
+    block = join_blocks(attributes, [source.block for source in sources], keeps)
+    texts_held = None if text.null_count == len(text) else text
+    return Source(pa.concat_arrays(ids), texts_held, block, join_destinations(destinations))

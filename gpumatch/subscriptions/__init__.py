@@ -1,0 +1,1 @@
+"""Subscriptions, in whatever form they come, to blocks of predicates."""

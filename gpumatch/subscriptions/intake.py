@@ -1,0 +1,153 @@
+"""What subscriptions come as: ids, blocks of expressions, and tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpumatch.errors import GpumatchError, IdError, SchemaError
+from gpumatch.expr import Expr
+from gpumatch.expr.keys import MAX, MIN
+from gpumatch.expr.normal import Splitting
+from gpumatch.subscriptions.block import Attributes, Block, BlockBuilder
+from gpumatch.subscriptions.groups import GroupAdder, group_alike, group_expressions
+from gpumatch.subscriptions.longform import LONG_FORM
+from gpumatch.subscriptions.unlike import add_unlike
+
+_AT_ONCE = 1 << 17  # expressions that are grouped by shape at once: where all differ, shapes take much memory
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A subscription that was not added."""
+
+    id: Any
+    position: int | None  # of the offending character, where the expression does not parse
+    message: str
+
+    @classmethod
+    def of(cls, name: Any, error: GpumatchError) -> Rejected:
+        return cls(name, error.position, error.message)
+
+
+def id_array(ids: Any) -> Any:
+    """Ids as an Arrow array, all int64 or all strings."""
+    if isinstance(ids, (pa.Array, pa.ChunkedArray)):
+        found = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    elif isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim == 1:
+        found = pa.array(ids)
+    elif isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise IdError(f"ids are a list or an array, found {ids!r}")
+    else:
+        found = pa.array(_python_ids(list(ids)))
+    if isinstance(found, pa.DictionaryArray):
+        found = found.dictionary_decode()
+    if found.null_count:
+        raise IdError(f"ids must not be null; found one at position {found.is_null().index(True).as_py()}")
+    if pa.types.is_integer(found.type):
+        return _cast(found, pa.int64())
+    if pa.types.is_null(found.type):
+        return pa.array([], pa.int64())
+    if pa.types.is_string(found.type) or pa.types.is_large_string(found.type) or pa.types.is_string_view(found.type):
+        return _cast(found, pa.large_string())
+    raise IdError(f"ids are all strings or all integers, found {found.type}")
+
+
+def _cast(array: Any, wanted: Any) -> Any:
+    try:
+        return array.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise IdError(f"ids are all strings or all 64-bit integers: {error}") from None
+
+
+def _python_ids(ids: list[Any]) -> list[Any]:
+    if _are_plain(ids):
+        return ids
+    for position, name in enumerate(ids):
+        if problem := id_problem(name, ids[0]):
+            raise IdError(f"{problem} (at position {position})")
+    return [int(name) if not isinstance(name, str) else name for name in ids]
+
+
+def id_problem(name: Any, first: Any) -> str:
+    """What is wrong with an id, given the first one; the empty string if nothing is."""
+    if isinstance(name, bool) or not isinstance(name, (str, int, np.integer)):
+        return f"ids are all strings or all integers, found {name!r}"
+    if isinstance(name, str) != isinstance(first, str):
+        kinds = ("a string", "an integer")
+        mine, others = kinds if isinstance(name, str) else kinds[::-1]
+        return f"ids are all strings or all integers: {name!r} is {mine}, but {first!r} is {others}"
+    if isinstance(name, str):
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            return f"the id {name!r} is not valid Unicode (a lone surrogate)"
+    elif not MIN <= int(name) <= MAX:
+        return f"the id {name} does not fit into 64 bits"
+    return ""
+
+
+def expression_block(
+    attributes: Attributes, sources: Sequence[str | Expr], splitting: Splitting
+) -> tuple[Block, dict[int, GpumatchError]]:
+    """The block of expressions, and the error of each that is none. Rows in error have no clause."""
+    builder = BlockBuilder(attributes.schema)
+    adder = GroupAdder(builder, attributes, splitting)
+    errors: dict[int, GpumatchError] = {}
+    for start in range(0, len(sources), _AT_ONCE):
+        rows: Sequence[int] = range(start, min(start + _AT_ONCE, len(sources)))
+        groups, rows = group_alike(sources, rows, errors)
+        rows = add_unlike(builder, attributes, splitting, sources, rows)
+        for group in groups + group_expressions(sources, rows, errors):
+            adder.add(group, errors)
+    return builder.build(len(sources)), dict(sorted(errors.items()))
+
+
+def _are_plain(ids: list[Any]) -> bool:
+    """Whether all ids are good at first sight."""
+    kinds = set(map(type, ids))
+    return (kinds == {int} and min(ids) >= MIN and max(ids) <= MAX) or (kinds == {str} and "".join(ids).isascii())
+
+
+def bad_ids(ids: list[Any], held: Any) -> dict[int, IdError]:
+    """The error of each id that is no string or integer, or not of the type of the first good one."""
+    if _are_plain(ids):
+        return {}
+    good = [name for name in ids if not id_problem(name, name)]
+    fitting = (name for name in good if held is None or isinstance(name, str) == (held != pa.int64()))
+    first = next(fitting, good[0] if good else None)  # of the type of the ids that are held, if there is one
+    problems = ((at, id_problem(name, name if first is None else first)) for at, name in enumerate(ids))
+    return {at: IdError(problem) for at, problem in problems if problem}
+
+
+def arrow_table(table: Any, needed: list[str]) -> Any:
+    """An Arrow table from Arrow, pandas, polars or the path of a Parquet file; ``needed`` columns must be there."""
+    if isinstance(table, (str, os.PathLike)):
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(table)
+        except pa.ArrowInvalid as error:
+            raise SchemaError(f"{os.fspath(table)!r} is not a Parquet file: {error}") from None
+    elif isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    elif not isinstance(table, pa.Table):
+        if not hasattr(table, "__arrow_c_stream__") and not isinstance(table, Mapping):
+            raise SchemaError(
+                f"expected an Arrow table, pandas or polars DataFrame or the path of a Parquet file, "
+                f"found {type(table).__name__}"
+            )
+        try:
+            table = pa.table(table)
+        except pa.ArrowException as error:
+            raise SchemaError(f"cannot read the table: {error}; a column holds values of one type") from error
+    doubled = [name for name in {*needed, *LONG_FORM} if table.column_names.count(name) > 1]
+    if doubled:
+        raise SchemaError(f"the table has several columns named {doubled[0]!r}; drop or rename all but one")
+    lacking = [name for name in needed if name not in table.column_names]
+    if lacking:
+        raise SchemaError(f"the table has no column {lacking[0]!r}; it has {', '.join(table.column_names)}")
+    return table

@@ -1,0 +1,175 @@
+"""Subscriptions from a table of predicates and operators: a row each; what an id's operators leave is joined by AND.
+
+Comparisons of numbers are taken as whole columns; ids with any other predicate go through expressions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpumatch.arrays import Array
+from gpumatch.errors import GpumatchError, IdError, ParseError, SchemaError
+from gpumatch.events.arrow import is_list
+from gpumatch.expr import Expr, Op
+from gpumatch.expr.normal import Splitting
+from gpumatch.expr.tree import MAX_DEPTH, Item
+from gpumatch.subscriptions.block import OPERATORS, Attributes, Block, BlockBuilder
+from gpumatch.subscriptions.groups import GroupAdder, group_built
+from gpumatch.subscriptions.operators import Postfix, add_branches, add_conjunctions, add_programs
+from gpumatch.subscriptions.predicate_rows import Rows, plain
+
+LONG_FORM = ("id", "attribute", "op", "value", "values")  # the columns of a table of predicates
+_AT_ONCE = 1 << 20  # rows that are read at once, with all others of their last id
+
+
+def predicate_block(
+    attributes: Attributes, table: Any, splitting: Splitting
+) -> tuple[Any, Any, Block, dict[int, GpumatchError]]:
+    """Ids in the order of first appearance, texts of those that are no mere ranges, block, and errors by number."""
+    lacking = sorted({"id", "attribute", "op"} - set(table.column_names))
+    if not {"value", "values"} & set(table.column_names):
+        lacking.append("value")
+    if lacking:
+        raise SchemaError(
+            f"a table of predicates has columns id, attribute, op and value or values; it lacks {', '.join(lacking)}"
+        )
+    table = table.select([name for name in LONG_FORM if name in table.column_names])
+    table = table.cast(pa.schema([field.with_type(_takeable(field.type)) for field in table.schema]))
+    ids, owner, position = _owners(table)
+    if position is not None:  # the rows of an id need not follow each other
+        table = table.take(pa.array(position))
+    reader = _Reader(attributes, splitting)
+    first = 0
+    while first < len(owner):
+        last = min(first + _AT_ONCE, len(owner))
+        last = int(np.searchsorted(owner, owner[last - 1], "right"))
+        here = np.arange(first, last) if position is None else position[first:last]
+        reader.add(Rows(attributes, table.slice(first, last - first)), owner[first:last], here)
+        first = last
+    texts = pa.array(map(reader.texts.get, range(len(ids))), pa.large_string()) if reader.texts else None
+    return ids, texts, reader.builder.build(len(ids)), dict(sorted(reader.errors.items()))
+
+
+def _takeable(kind: Any) -> Any:
+    """The type with strings in the place of string views, as polars has them, from which Arrow cannot take rows."""
+    if is_list(kind):
+        return pa.large_list(_takeable(kind.value_type))
+    return pa.large_string() if pa.types.is_string_view(kind) else kind
+
+
+def _owners(table: Any) -> tuple[Any, Array, Array | None]:
+    """Ids in the order of appearance, each row's, ascending, and where the rows stood if they did not ascend."""
+    column = plain(table["id"])
+    if column.null_count:
+        raise IdError(f"column 'id' has a null at position {pc.index(column.is_null(), True).as_py()}")
+    changes = pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False) if len(column) else np.zeros(0, bool)
+    starts = np.flatnonzero(np.append(len(column) > 0, changes))
+    encoded = column.take(pa.array(starts)).dictionary_encode()
+    number = encoded.indices.to_numpy(zero_copy_only=False)
+    owner = np.repeat(number, np.diff(np.append(starts, len(column))))
+    if len(encoded.dictionary) == len(starts):
+        return encoded.dictionary, owner, None
+    position = np.argsort(owner, kind="stable")
+    return encoded.dictionary, owner[position], position
+
+
+class _Reader:
+    """Puts rows of the table into a block: the rows of an id come together."""
+
+    def __init__(self, attributes: Attributes, splitting: Splitting) -> None:
+        self.builder = BlockBuilder(attributes.schema)
+        self.errors: dict[int, GpumatchError] = {}
+        self.texts: dict[int, str] = {}
+        self._schema, self._splitting = attributes.schema, splitting
+        self._adder = GroupAdder(self.builder, attributes, splitting)
+
+    def add(self, rows: Rows, owner: Array, position: Array) -> None:
+        """Rows of some ids; ``position`` is where they stood in the table."""
+        number = owner - owner[0]
+        joining = rows.connective >= 0
+        arity = self._arities(rows, owner, position)
+        given = Postfix(owner, rows.connective, arity)
+        operators = np.bincount(number, weights=joining)
+        logical = operators > 0
+        # Alone, NOT of a comparison is a literal with two ranges; beside operators it is a comparison and NOT.
+        beside = logical | (self._splitting is Splitting.NEVER)
+        known = joining | rows.fast & (~rows.negated | beside[number])
+        slow = np.bincount(number, weights=~known) > 0
+        slow |= operators > MAX_DEPTH  # so many may be too deep
+        if self._splitting is Splitting.PRODUCTS:
+            slow |= logical
+        self._check_operands(rows, given, position, np.bincount(number, weights=~rows.known) == 0)
+        bad = np.zeros(len(logical), np.bool_)
+        bad[[at - int(owner[0]) for at in self.errors if at >= owner[0]]] = True
+        self._add_slow(rows, given, (slow & ~bad)[number])
+        self._add_fast(rows, given, ~(slow | bad)[number])
+
+    def _arities(self, rows: Rows, owner: Array, position: Array) -> Array:
+        """How many operands the operators take; those that are not as they must be go to ``errors``."""
+        arity = rows.arities()
+        usual = np.where(rows.connective == OPERATORS["not"], 1, 2)
+        arity = np.where(arity == 0, usual, arity)
+        exact = (rows.connective == OPERATORS["not"]) | (rows.connective == OPERATORS["xnor"])
+        wrong = np.where(exact, arity != usual, arity < usual)
+        named = np.array([name is not None for name in rows.names], np.bool_)[rows.name]
+        for row in np.flatnonzero((rows.connective >= 0) & (wrong | named | rows.several)).tolist():
+            self.errors.setdefault(int(owner[row]), rows.misuse(row, f" at position {position[row]}"))
+        return np.maximum(arity, 1)
+
+    def _check_operands(self, rows: Rows, given: Postfix, position: Array, known: Array) -> None:
+        """Ids with an operator that lacks operands go to ``errors``, unless one of their rows cannot be read at all."""
+        for row in given.lacking().tolist():
+            number, arity = int(given.row[row]), int(given.arity[row])
+            if not known[number - int(given.row[0])]:
+                continue
+            found = int(given.height[row]) + arity - 1
+            operands = "1 operand" if arity == 1 else f"{arity} operands"
+            error = SchemaError(
+                f"{rows.shown(row)} at position {position[row]} takes {operands}, found {found} before it; "
+                "operators stand after their operands, and 'value' says how many these are"
+            )
+            self.errors.setdefault(number, error)
+
+    def _add_fast(self, rows: Rows, given: Postfix, chosen: Array) -> None:
+        """Comparisons of numbers, and operators on them, as whole columns."""
+        given, tests = given.take(chosen), rows.ranges().take(chosen)
+        if not tests.negated.any() and (given.operator < 0).all():
+            add_conjunctions(self.builder, given.row[given.starts], given.number, tests)
+            return
+        if self._splitting is not Splitting.NEVER:
+            split = add_branches(self.builder, given, tests)
+            given, tests = given.take(~split), tests.take(~split)
+        add_programs(self.builder, given, tests)
+
+    def _add_slow(self, rows: Rows, given: Postfix, chosen: Array) -> None:
+        """Ids that have a predicate which is no comparison of numbers, through expressions."""
+        at = np.flatnonzero(chosen)
+        programs: dict[int, list[Item]] = {}
+        for owner, item in zip(given.row[at].tolist(), rows.items(self._schema, at, given.arity), strict=True):
+            if isinstance(item, GpumatchError):
+                self.errors.setdefault(owner, item)
+            else:
+                programs.setdefault(owner, []).append(item)
+        good = ((number, _expression(held)) for number, held in programs.items() if number not in self.errors)
+        expressions = {number: expr for number, expr in good if self._is_shallow(number, expr)}
+        for group in group_built(expressions.items()):
+            self._adder.add(group, self.errors)
+        self.texts |= {number: str(expr) for number, expr in expressions.items()}
+
+    def _is_shallow(self, number: int, expr: Expr) -> bool:
+        if len(expr.program) <= MAX_DEPTH or expr.depth <= MAX_DEPTH:
+            return True
+        self.errors[number] = ParseError(
+            f"the expression is nested more than {MAX_DEPTH} levels deep; let operators take more operands at once"
+        )
+        return False
+
+
+def _expression(items: list[Item]) -> Expr:
+    """The expression of an id; what its operators leave is joined by AND."""
+    left = sum(1 - item.arity if isinstance(item, Op) else 1 for item in items)
+    return Expr((*items, Op("and", left)) if left > 1 else tuple(items))

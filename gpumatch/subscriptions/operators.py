@@ -1,0 +1,159 @@
+"""Subscriptions whose predicates and operators come as columns, in postfix order, put into blocks as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gpumatch.arrays import Array
+from gpumatch.expr.tree import Connective
+from gpumatch.subscriptions.block import OPERATORS, BlockBuilder, op_item, op_items
+
+CONNECTIVES: tuple[Connective, ...] = ("not", "and", "or", "xor", "xnor")  # as they are numbered in OPERATORS
+_AND, _OR = OPERATORS["and"], OPERATORS["or"]
+
+
+@dataclass(frozen=True)
+class Postfix:
+    """Rows of some subscriptions, those of each together and in postfix order; what they leave is joined by AND."""
+
+    row: Array  # the subscription of each row, ascending
+    operator: Array  # as in OPERATORS, or -1 for a predicate
+    arity: Array  # int64: of an operator
+
+    @cached_property
+    def starts(self) -> Array:
+        """The first row of each subscription."""
+        return np.flatnonzero(np.append(len(self.row) > 0, self.row[1:] != self.row[:-1]))
+
+    @cached_property
+    def lasts(self) -> Array:
+        return np.append(self.starts, len(self.row))[1:] - 1
+
+    @cached_property
+    def number(self) -> Array:
+        """The place of each row's subscription among those that there are."""
+        return np.repeat(np.arange(len(self.starts)), self.lasts - self.starts + 1)
+
+    @cached_property
+    def height(self) -> Array:
+        """How many results there are after each row."""
+        steps = np.where(self.operator < 0, 1, 1 - self.arity)
+        total = np.cumsum(steps)
+        height: Array = total - (total - steps)[self.starts][self.number]
+        return height
+
+    def lacking(self) -> Array:
+        """The first operator of each subscription that finds fewer operands than it takes."""
+        wrong = np.flatnonzero((self.operator >= 0) & (self.height < 1))
+        return wrong[np.flatnonzero(np.diff(self.row[wrong], prepend=-1))]
+
+    def take(self, mask: Array) -> Postfix:
+        return Postfix(self.row[mask], self.operator[mask], self.arity[mask])
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The predicate of each row, a RANGE of keys or NOT of one; rows of operators hold anything."""
+
+    attribute: Array
+    lo: Array
+    hi: Array
+    negated: Array
+
+    def take(self, mask: Array) -> Ranges:
+        return Ranges(self.attribute[mask], self.lo[mask], self.hi[mask], self.negated[mask])
+
+
+def add_conjunctions(
+    builder: BlockBuilder,
+    rows: Array,
+    clause: Array,
+    tests: Ranges,
+    programs: Array | None = None,
+) -> None:
+    """Clauses of numeric ranges, ``rows`` their subscriptions and ``clause`` that of each test; on one attribute
+    ranges intersect."""
+    columns = len(builder.schema)
+    place = clause.astype(np.int64) * columns + tests.attribute
+    order = np.argsort(place, kind="stable")
+    place, lo, hi = place[order], tests.lo[order], tests.hi[order]
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    if len(starts) < len(place):
+        lo, hi, place = np.maximum.reduceat(lo, starts), np.minimum.reduceat(hi, starts), place[starts]
+    clause, attribute = place // columns, (place % columns).astype(np.int32)
+    alive = np.ones(len(rows), np.bool_)
+    alive[clause[lo > hi]] = False
+    kept = alive[clause]
+    counts = np.bincount(clause[kept], minlength=len(rows))[alive]
+    programs = None if programs is None else programs[alive]
+    builder.add_flat(rows[alive].astype(np.int32), counts, attribute[kept], lo[kept], hi[kept], programs)
+
+
+def add_branches(builder: BlockBuilder, given: Postfix, tests: Ranges) -> Array:
+    """Add the subscriptions that are an OR of ANDs of ranges, a clause for each branch; tells which rows these had."""
+    other: Array = (given.operator >= 0) & (given.operator != _AND) | (given.operator < 0) & tests.negated
+    others = np.bincount(given.number, weights=other, minlength=len(given.starts))
+    root_or = ((given.operator == _OR) & (given.height == 1))[given.lasts]
+    mask: Array = (root_or & (others == 1))[given.number]
+    part, ranges = given.take(mask), tests.take(mask)
+    ends = part.operator == _OR
+    top = _tops(part, ends)
+    clause = np.cumsum(top) - top  # a branch ends where the next begins
+    literal = part.operator < 0
+    add_conjunctions(builder, part.row[top], clause[literal], ranges.take(literal))
+    return mask
+
+
+def add_programs(builder: BlockBuilder, given: Postfix, tests: Ranges) -> None:
+    """Add subscriptions as one clause each: the ranges that the outermost AND joins, and a program of all else."""
+    lasts = given.lasts
+    root = np.zeros(len(given.row), np.bool_)  # the AND that joins all has no place in a program
+    root[lasts] = (given.operator == _AND)[lasts] & (given.height == 1)[lasts]
+    top = _tops(given, root)
+    is_test = given.operator < 0
+    literal = top & is_test & ~tests.negated
+    rest = ~literal & ~root
+    count = len(given.starts)
+    parts = np.bincount(given.number[rest & top], minlength=count)
+    programs = np.full(count, -1, np.int32)
+    having = np.flatnonzero(parts)
+    if len(having):
+        programs[having] = _add_items(builder, given, tests, rest, parts)
+    add_conjunctions(builder, given.row[given.starts], given.number[literal], tests.take(literal), programs)
+
+
+def _tops(given: Postfix, root: Array) -> Array:
+    """The last row of each operand of the subscriptions' roots, which are left out, or of what is left without one."""
+    if len(given.row) == 0:
+        return np.zeros(0, np.bool_)
+    # After an operand the height never falls back to what it was there. Later subscriptions stand above earlier ones.
+    above = int(given.height.max()) + 1
+    height = np.where(root, above, given.height) + above * given.number
+    after = np.append(np.minimum.accumulate(height[:0:-1])[::-1], np.iinfo(np.int64).max)
+    tops: Array = (height < after) & ~root
+    return tops
+
+
+def _add_items(builder: BlockBuilder, given: Postfix, tests: Ranges, rest: Array, parts: Array) -> Array:
+    """Add programs of the rows ``rest``, which leave so many results in each subscription; returns their numbers."""
+    is_test = given.operator < 0
+    negated = is_test & tests.negated
+    width = np.where(rest, 1 + negated, 0)
+    joined = np.flatnonzero(parts > 1)
+    width[given.lasts[joined]] += 1  # for the AND of what is left
+    ends = np.cumsum(width)
+    item = np.empty(int(ends[-1]), np.int32)
+    item[ends[given.lasts[joined]] - 1] = op_items(np.full(len(joined), _AND), parts[joined])
+    place = ends - width
+    leaf = np.flatnonzero(rest & is_test)
+    item[place[leaf]] = np.arange(len(leaf))
+    item[place[leaf[negated[leaf]]] + 1] = op_item("not", 1)
+    at = np.flatnonzero(rest & ~is_test)
+    item[place[at]] = op_items(given.operator[at], given.arity[at])
+    lengths = np.add.reduceat(width, given.starts)
+    kind = np.zeros(len(leaf), np.uint8)
+    columns = (tests.attribute[leaf], kind, tests.lo[leaf], tests.hi[leaf])
+    return builder.programs.add_flat(lengths[lengths > 0], item, columns)

@@ -1,0 +1,202 @@
+"""Subscriptions from arrays of ranges: a conjunction each, without any text."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpumatch.arrays import Array
+from gpumatch.errors import GpumatchError, SchemaError
+from gpumatch.events.arrow import from_any
+from gpumatch.events.columns import Column, Strings
+from gpumatch.expr.constants import quoted
+from gpumatch.expr.keys import MAX, MIN
+from gpumatch.schema import AttributeType
+from gpumatch.subscriptions.block import EMPTY, Attributes, Block, BlockBuilder
+from gpumatch.subscriptions.groups import float_keys
+
+_CLOSED = ("both", "left", "right", "neither")
+# Ends are numbers of either type, which compare by value; the one that the attribute most likely gets is tried first.
+_INT, _FLOAT = AttributeType("int", "int64"), AttributeType("float", "float64")
+_READ_AS = {"int": (_INT, _FLOAT), "float": (_FLOAT, _INT)}
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_FIRST_DAY, _LAST_DAY = dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH
+_LEAST_FLOAT, _MOST_FLOAT = float_keys(np.array([-np.inf, np.inf])).tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The low or the high ends of an attribute's ranges, and which rows have one."""
+
+    values: Array  # int64, float64, or bytes as objects
+    has: Array
+
+    def above(self, other: _Ends) -> Array:
+        """Where these lie above the others. NumPy would round integers to compare them with floats; Python does not."""
+        same = self.values.dtype == other.values.dtype
+        mine, others = (end.values if same else end.values.astype(object) for end in (self, other))
+        with np.errstate(invalid="ignore"):  # NaN is no end
+            return np.asarray(mine > others, np.bool_)
+
+
+def range_block(
+    attributes: Attributes, count: int, ranges: Mapping[str, Any], closed: str
+) -> tuple[Block, dict[int, GpumatchError]]:
+    """The block, and the error of each row that has a low end above its high end.
+
+    A side that is NaN, None or NaT is open; with both open the attribute is not constrained.
+    """
+    if closed not in _CLOSED:
+        raise SchemaError(f"closed is one of {', '.join(_CLOSED)}, found {closed!r}")
+    if not isinstance(ranges, Mapping):
+        raise SchemaError(f"ranges are a dict of attribute -> (low, high), found {type(ranges).__name__}")
+    builder = BlockBuilder(attributes.schema)
+    errors: dict[int, GpumatchError] = {}
+    columns = [_column(builder, attributes, name, pair, count, closed, errors) for name, pair in ranges.items()]
+    present = np.stack([found[1] for found in columns], axis=1) if columns else np.zeros((count, 0), np.bool_)
+    mask = present.ravel()
+    numbers = np.array([found[0] for found in columns], np.int32)
+    attribute = np.broadcast_to(numbers, present.shape).ravel()[mask]
+    lo = _interleave([found[2] for found in columns])[mask]
+    hi = _interleave([found[3] for found in columns])[mask]
+    # A row with a range that nothing lies in never matches: it gets no clause.
+    rows = np.repeat(np.arange(count, dtype=np.int32), present.sum(axis=1))
+    dead = np.zeros(count, np.bool_)
+    dead[rows[(lo == EMPTY[0]) & (hi == EMPTY[1])]] = True
+    alive = ~dead[rows]
+    kept = np.flatnonzero(~dead).astype(np.int32)
+    builder.add_flat(kept, present.sum(axis=1)[kept], attribute[alive], lo[alive], hi[alive])
+    return builder.build(count), errors
+
+
+def _interleave(columns: list[Array]) -> Array:
+    return np.stack(columns, axis=1).ravel() if columns else np.zeros(0, np.int64)
+
+
+def _column(
+    builder: BlockBuilder,
+    attributes: Attributes,
+    name: str,
+    pair: Any,
+    count: int,
+    closed: str,
+    errors: dict[int, GpumatchError],
+) -> tuple[int, Array, Array, Array]:
+    """Attribute, rows that it constrains, and their first and last keys (of strings: lower and upper cuts)."""
+    at = attributes.schema.index(name)
+    type = attributes.schema.types[at]
+    if type.multi:
+        raise SchemaError(f"attribute {name!r} is {type}; add_ranges takes attributes with a single value only")
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise SchemaError(f"the ranges of {name!r} are a pair of arrays (low, high), found {pair.__class__.__name__}")
+    low, high = (_ends(name, type, given, count) for given in pair)
+    for row in np.flatnonzero(low.has & high.has & low.above(high)).tolist():
+        ends = " above ".join(_shown(type, end.values[row]) for end in (low, high))
+        errors.setdefault(row, SchemaError(f"the range of {name!r} at position {row} has its low end {ends}"))
+    low_open, high_open = closed in ("right", "neither"), closed in ("left", "neither")
+    if type.kind == "string":
+        lo = _string_cuts(builder, low, int(low_open))
+        hi = _string_cuts(builder, high, int(not high_open))
+        empty = low.has & high.has & (low.values == high.values) & (low_open or high_open)
+    else:
+        lo, hi, empty = _keys(type, low, low_open, high, high_open)
+    return at, low.has | high.has, np.where(empty, EMPTY[0], lo), np.where(empty, EMPTY[1], hi)
+
+
+def _ends(name: str, type: AttributeType, given: Any, count: int) -> _Ends:
+    if given is not None:
+        try:
+            length = len(given)
+        except TypeError:
+            raise SchemaError(f"the ranges of {name!r} are arrays, found {given!r}") from None
+        if length != count:
+            raise SchemaError(f"the ranges of {name!r} have {length} values, expected one for each of the {count} ids")
+    column = None if given is None else _read(name, type, given)
+    if column is None:
+        filler: Any = b"" if type.kind == "string" else 0
+        nothing = np.full(count, filler, object if type.kind == "string" else np.int64)
+        return _Ends(nothing, np.zeros(count, np.bool_))
+    values = column.values
+    has = np.ones(count, np.bool_) if column.valid is None else column.valid
+    if isinstance(values, Strings):
+        texts = np.array([*(text.encode() for text in values.dictionary.to_pylist()), b""], object)
+        return _Ends(texts[values.indices], has)
+    if values.dtype == np.float64:
+        has = has & ~np.isnan(values)
+    outside = has & ((values < _FIRST_DAY) | (values > _LAST_DAY))
+    if type.kind == "date" and outside.any():  # as everywhere in expressions, which explain() makes of ranges
+        row = int(np.argmax(outside))
+        raise SchemaError(f"the range of {name!r} at position {row} ends outside the years 1 to 9999")
+    return _Ends(values, has)
+
+
+def _read(name: str, type: AttributeType, given: Any) -> Column | None:
+    """The ends as a column. Numbers may be of the other type: fractions on integers, 2**53 + 1 on floats."""
+    problems = []
+    for as_type in _READ_AS.get(type.kind, (type,)):
+        try:
+            return from_any(name, as_type, given)
+        except SchemaError as error:
+            problems.append(error)
+    # What reads events speaks of events; here its numbers are positions in the array.
+    raise SchemaError(str(problems[0]).replace(", but event ", ", but the end at position ")) from problems[0]
+
+
+def _shown(type: AttributeType, value: Any) -> str:
+    if type.kind == "string":
+        return quoted(value.decode())
+    if type.kind in ("date", "timestamp"):
+        return str(np.datetime64(int(value), "D" if type.kind == "date" else type.unit))
+    return repr(bool(value) if type.kind == "bool" else value.item())
+
+
+def _string_cuts(builder: BlockBuilder, ends: _Ends, side: int) -> Array:
+    pairs = zip(ends.values, ends.has, strict=True)
+    return np.array([builder.key((text, side)) if has else MIN for text, has in pairs], np.int64)
+
+
+def _keys(type: AttributeType, low: _Ends, low_open: bool, high: _Ends, high_open: bool) -> tuple[Array, Array, Array]:
+    """First and last keys of the ranges, and which ranges hold none."""
+    first, none_above = _least(type, low.values, low_open)
+    past, endless = _least(type, high.values, not high_open)
+    ended = high.has & ~endless
+    none_below = ended & (past == MIN)
+    lo = np.where(low.has, first, MIN)
+    hi = np.where(ended & ~none_below, past - ~none_below, MAX)
+    return lo, hi, (low.has & none_above) | none_below | (lo > hi)
+
+
+def _least(type: AttributeType, values: Array, above: bool) -> tuple[Array, Array]:
+    """The least key of a value that is not below (``above``: that is above) each given one; and where there is none."""
+    if type.kind == "float":
+        keys = _float_keys(values, above)
+        return np.where(keys <= _LEAST_FLOAT, MIN, keys), keys > _MOST_FLOAT
+    if values.dtype == np.float64:
+        values = np.where(np.isnan(values), 0.0, values)
+        floor = np.floor(values)
+        beyond, up = values >= 2.0**63, above | (floor < values)
+        # Only whole floats are too large for adding 1 to stay exact, so that is done to integers.
+        keys = np.where(floor < -(2.0**63), MIN, np.where(beyond, 0.0, np.maximum(floor, -(2.0**63))).astype(np.int64))
+        up &= floor >= -(2.0**63)
+        return keys + up, beyond
+    most = 1 if type.kind == "bool" else MAX
+    beyond = (values >= most) if above else np.zeros(len(values), np.bool_)
+    keys = values + (above & ~beyond)
+    return np.where(keys <= 0, MIN, keys) if type.kind == "bool" else keys, beyond
+
+
+def _float_keys(values: Array, above: bool) -> Array:
+    """As ``_least``, of floats; integers need not be floats themselves."""
+    floats = values.astype(np.float64)
+    keys = float_keys(floats)
+    if values.dtype == np.float64:
+        return keys + above
+    rounded_up = floats >= 2.0**63  # more than any int64
+    back = np.where(rounded_up, 0.0, floats).astype(np.int64)
+    rounded_up |= back > values
+    below = ~rounded_up & (back < values)
+    return keys + ((above & ~rounded_up) | below)
