@@ -99,7 +99,7 @@ FIXED: dict[str, str] = {
     "gpumatch/expr/shapes.py": "_CACHED_LENGTH",
     "gpumatch/expr/times.py": "SECOND _CYCLE",
     "gpumatch/expr/tree.py": "MAX_DEPTH",
-    "gpumatch/trials.py": "_DRAWS _REPEATS",
+    "gpumatch/trials.py": "_DRAWS _LONG _REPEATS",
     "gpumatch/index/costs.py": "_BLOCKS _ENTRIES _EXPRESSION _ITEM _POSTING",
     "gpumatch/index/gem.py": "_SHARE",
     "gpumatch/index/psthash.py": "_BEHIND _PER_CELL",
