@@ -257,3 +257,12 @@ def test_measurements_leave_compiling_out(monkeypatch: pytest.MonkeyPatch) -> No
     with usage.of(1000):
         monkeypatch.setattr(compiling, "_finished", compiling.compilations() + 1)
     assert usage.events == 10
+
+
+@pytest.mark.parametrize(("rows", "clauses"), [(1, 300), (3, 300), (2, 1000), (40, 10)])
+def test_rows_of_very_many_clauses(rows: int, clauses: int) -> None:
+    matcher = gm.Matcher(SCHEMA)
+    text = " OR ".join(f"qty = {at} AND px > {at % 7}" for at in range(clauses))
+    matcher.add(dict.fromkeys(range(rows), text))
+    assert matcher.match_one({"qty": 5, "px": 9.5}) == list(range(rows))
+    assert "tried" in str(matcher.plan())

@@ -58,14 +58,15 @@ class Trials:
         cost = self._measure(params, many, best)
         if cost > HOPELESS * best:
             return cost * len(clauses) / len(many)
-        each = max(cost - self._measure(params, few, best), 0.0) / (len(many) - len(few))
+        each = max(cost - self._measure(params, few, best), 0.0) / max(len(many) - len(few), 1)
         return cost + each * (len(clauses) - len(many))
 
     def _some(self, clauses: Array, size: int) -> Array:
-        """About so many of the clauses: all those of some rows, by a hash, since rows of a kind may be regular."""
-        place = self._given.table.clause_row[clauses].astype(np.uint32) * _HASH
+        """About so many of the clauses: all those of some rows, by a hash, since rows of a kind may be regular. Where
+        that is too few or too many, because some rows have very many, clauses at equal distances."""
+        place = (self._given.table.clause_row[clauses].astype(np.uint32) + np.uint32(1)) * _HASH
         kept: Array = clauses[place < np.uint32(size / len(clauses) * 2**32)]
-        return kept
+        return kept if size <= 2 * len(kept) <= 4 * size else clauses[:: -(-len(clauses) // size)]
 
     def _measure(self, params: IndexParams, clauses: Array, best: float) -> float:
         table, likelihood = self._part(clauses)

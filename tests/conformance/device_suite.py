@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,10 @@ def test_parts_with_an_index_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpumatch.index.planner._FEW", 0)
     monkeypatch.setattr("gpumatch.expr.normal._SMALL", 0)
     monkeypatch.setattr("gpumatch.index.planner._rank", lambda offer: -len(offer.parts))
-    monkeypatch.setattr("gpumatch.index.planner.Costs.dense", lambda self, clauses: clauses[clauses % 7 > 2])
+    gem = KINDS["gem"]
+    assert gem.planning is not None
+    some = gem.planning._replace(takes=lambda costs, clauses: clauses[clauses % 7 > 2])
+    monkeypatch.setitem(KINDS, "gem", replace(gem, planning=some))
     right = filled(copies=6)
     mine = there(right)
     assert [part.index.kind for part in mine.plan().segments][::2] == ["gem", "atree"]
