@@ -12,7 +12,7 @@ from engines import Csr, Engine
 from numpy.typing import NDArray
 
 from gpumatch.expr.keys import MAX, MIN
-from gpumatch.store.segment import Source
+from gpumatch.store.source import Source
 from gpumatch.subscriptions.block import RANGE, SET, Block
 
 

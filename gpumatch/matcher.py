@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gpumatch import explain as explaining
 from gpumatch.arrays import Array
@@ -27,10 +25,12 @@ from gpumatch.index.planner import Plan, Wishes, checked_limit, requested_index,
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.store import directory as storage
-from gpumatch.store.segment import Segment, Source, join_sources, segment_from
+from gpumatch.store.segment import Segment, segment_from
 from gpumatch.store.snapshot import Engine, Host, Snapshot, match_slices
+from gpumatch.store.source import Source
+from gpumatch.store.store import Store, blamed
 from gpumatch.subscriptions.block import Attributes, BlockBuilder
-from gpumatch.subscriptions.destinations import Destinations, check_kind
+from gpumatch.subscriptions.destinations import Destinations
 from gpumatch.subscriptions.intake import Rejected, arrow_table, bad_ids, id_array, id_problem
 from gpumatch.subscriptions.longform import predicate_block
 from gpumatch.subscriptions.ranges import range_block
@@ -43,15 +43,6 @@ OnError = Literal["raise", "collect"]
 _IDS = 4096  # that iteration looks up at once
 _SAMPLE = 4096  # observed events that are kept, the newest
 _MET = 1024  # events that are kept though nobody asked to observe them
-
-
-@dataclass
-class _Tail:
-    """Subscriptions that were added since the last match: not indexed yet."""
-
-    sources: list[Source] = field(default_factory=list)
-    ids: set[int | str] = field(default_factory=set)
-    length: int = 0
 
 
 class Matcher:
@@ -83,13 +74,11 @@ class Matcher:
         if self.device != "cpu" and self._requested is not None:
             kind_of(self._requested).check_device()
         self._engine = _engine(self.device)
-        self._lock = threading.RLock()
-        self._snapshot = Snapshot()
-        self._tail = _Tail()
-        self._observed: list[EventBatch] = []
+        self._store = Store(self._attributes, self._build)
+        self._observed: tuple[EventBatch, ...] = ()
         self._met: tuple[EventBatch, ...] = ()  # some that were matched
+        self._observing = threading.Lock()
         self._spelling = Spelling(self.schema)
-        self._routes = False  # did any subscription ever have a destination?
 
     # Subscriptions in
 
@@ -141,9 +130,9 @@ class Matcher:
     ) -> list[Rejected]:
         _check_on_error(on_error)
         belonging = Destinations.of(destination, len(ids))
-        wrong = bad_ids(ids, self._id_type())
+        wrong = bad_ids(ids, self._store.id_type())
         if wrong and on_error == "raise":
-            raise _blamed(ids[min(wrong)], wrong[min(wrong)])
+            raise blamed(ids[min(wrong)], wrong[min(wrong)])
         rejected = [Rejected.of(ids[at], error) for at, error in wrong.items()]
         if wrong:
             good = [at for at in range(len(ids)) if at not in wrong]
@@ -156,61 +145,8 @@ class Matcher:
 
     def _add_block(self, source: Source, errors: Mapping[int, GpumatchError], on_error: OnError) -> list[Rejected]:
         _check_on_error(on_error)
-        names = source.ids
-        with self._lock:
-            held: list[Segment | Source] = [*self._snapshot.segments, *self._tail.sources]
-            check_kind(source.destinations, [part.destinations for part in held])
-            errors = {**self._duplicates(names, errors), **errors}
-            if errors and on_error == "raise":
-                raise _blamed(names[min(errors)].as_py(), errors[min(errors)])
-            if errors:
-                keep = np.ones(len(names), np.bool_)
-                keep[list(errors)] = False
-                source = join_sources(self._attributes, [source], [keep])
-            self._append(source)
-        return [Rejected.of(names[at].as_py(), errors[at]) for at in sorted(errors)]
-
-    def _duplicates(self, names: Any, rejected: Mapping[int, GpumatchError]) -> dict[int, GpumatchError]:
-        """The error of each id that is there already, occurs twice, or is of another type than those there."""
-        if len(names) == 0:
-            return {}
-        if error := self._other_type(names):
-            return dict.fromkeys(range(len(names)), error)
-        errors: dict[int, GpumatchError] = {}
-        if self._snapshot.segments or self._tail.length or pc.count_distinct(names).as_py() < len(names):
-            new: set[int | str] = set()
-            for at, name in enumerate(names.to_pylist()):
-                if at in rejected:
-                    continue
-                if name in self._tail.ids or self._snapshot.find(name) is not None:
-                    errors[at] = IdError(f"the id {name!r} is there already; use replace() to change it")
-                elif name in new:
-                    errors[at] = IdError(f"the id {name!r} occurs twice; ids must differ")
-                new.add(name)
-        return errors
-
-    def _other_type(self, names: Any) -> IdError | None:
-        """The error of ids of another type than those that are there."""
-        held = self._id_type()
-        if held is None or held == names.type:
-            return None
-        kinds = {True: "strings", False: "integers"}
-        mine, others = kinds[names.type != pa.int64()], kinds[held != pa.int64()]
-        new = f"the new ones, such as {names[0].as_py()!r}, are {mine}"
-        return IdError(f"ids are all strings or all integers: {new}, those added before {others}")
-
-    def _id_type(self) -> Any:
-        for ids in [*(s.ids for s in self._snapshot.segments), *(s.ids for s in self._tail.sources)]:
-            if len(ids):
-                return ids.type
-        return None
-
-    def _append(self, source: Source) -> None:
-        if len(source):
-            self._routes = self._routes or source.destinations is not None
-            self._tail.sources.append(source)
-            self._tail.ids.update(source.ids.to_pylist())
-            self._tail.length += len(source)
+        errors = self._store.add(source, errors, on_error == "collect")
+        return [Rejected.of(source.ids[at].as_py(), errors[at]) for at in sorted(errors)]
 
     # Changes
 
@@ -218,17 +154,13 @@ class Matcher:
         """Remove subscriptions; an unknown id is an error, and then none is removed."""
         if isinstance(ids, (str, int, np.integer)):
             raise IdError(f"remove takes a list of ids, found the single id {ids!r}")
-        with self._lock:
-            snapshot = self._seal()
-            names = ids.to_pylist() if isinstance(ids, (pa.Array, pa.ChunkedArray)) else list(ids)
-            self._snapshot = snapshot.without(self._places(snapshot, names))
+        names = ids.to_pylist() if isinstance(ids, (pa.Array, pa.ChunkedArray)) else list(ids)
+        self._store.remove(lambda snapshot: self._places(snapshot, names))
 
     def replace(self, subscriptions: Mapping[Any, str | Expr]) -> None:
         """Change the expressions of ids that are there; they keep their destinations, and move to the end."""
         _check_mapping("replace", subscriptions)
-        with self._lock:
-            self._places(self._seal(), list(subscriptions))
-            self.upsert(subscriptions)
+        self._change(subscriptions, None, self._places)
 
     def upsert(self, subscriptions: Mapping[Any, str | Expr], destination: Any = None) -> None:
         """Add new subscriptions, and change the expressions of ids that are there: all of them or, on an error, none.
@@ -237,18 +169,25 @@ class Matcher:
         list or array with one (or None) for each subscription of the call. All move to the end.
         """
         _check_mapping("upsert", subscriptions)
-        with self._lock:
-            before = self._seal()
-            places = [None if id_problem(name, name) else before.find(name) for name in subscriptions]
+        found = lambda snapshot, names: [None if id_problem(name, name) else snapshot.find(name) for name in names]  # noqa: E731
+        self._change(subscriptions, destination, found)
+
+    def _change(
+        self,
+        subscriptions: Mapping[Any, str | Expr],
+        destination: Any,
+        find: Callable[[Snapshot, list[Any]], Sequence[tuple[int, int] | None]],
+    ) -> None:
+        """Add expressions in the place of those with the same ids, where these are found."""
+
+        def change(before: Snapshot) -> tuple[list[tuple[int, int]], Source]:
+            places = find(before, list(subscriptions))
             changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
             changed.add(subscriptions, destination=before.destinations_of(places, destination))
-            for source in changed._tail.sources:
-                if error := self._other_type(source.ids):
-                    raise _blamed(source.ids[0].as_py(), error)
-                check_kind(source.destinations, [segment.destinations for segment in before.segments])
-            kept = before.without([place for place in places if place is not None])
-            self._snapshot = self._with(kept, changed._tail)  # at once: readers see old or new
-            self._routes = self._routes or changed._routes
+            return [place for place in places if place is not None], changed._source()
+
+        if subscriptions:
+            self._store.replace(change)
 
     @staticmethod
     def _places(snapshot: Snapshot, ids: list[Any]) -> list[tuple[int, int]]:
@@ -256,7 +195,7 @@ class Matcher:
         for name in ids:
             place = None if id_problem(name, name) else snapshot.find(name)
             if place is None:
-                raise _blamed(name, UnknownIdError(f"there is no subscription with the id {name!r}"))
+                raise blamed(name, UnknownIdError(f"there is no subscription with the id {name!r}"))
             places.append(place)
         return places
 
@@ -265,41 +204,32 @@ class Matcher:
 
         Those are what ``observe`` was given, or else some that were matched.
         """
-        with self._lock:
-            if len(self):
-                self._snapshot = Snapshot((self._build(self._source()),), (None,))
-                self._tail = _Tail()
+        self._store.compact()
 
     def _source(self) -> Source:
         """All live subscriptions, as if they had just been added."""
-        with self._lock:
-            snapshot = self._snapshot
-            keeps = [None if dead is None else ~dead for dead in snapshot.dead]
-            sources = [s.source(keep) for s, keep in zip(snapshot.segments, keeps, strict=True)]
-            sources += self._tail.sources
-            if not sources:
-                return Source(id_array([]), None, BlockBuilder(self.schema).build(0))
-            return join_sources(self._attributes, sources, [None] * len(sources))
+        found = self._store.source()
+        return Source(id_array([]), None, BlockBuilder(self.schema).build(0)) if found is None else found
 
     def _part(self, source: Source) -> Matcher:
         """A matcher like this one of some of the subscriptions."""
         index = "auto" if self._requested is None else self._requested
         part = Matcher(self.schema, index, self.device, self._memory_limit)
-        part._observed, part._met = list(self._observed), self._met
-        part._append(source)
-        part._routes = self._routes
+        part._observed, part._met = self._observed, self._met
+        part._store.append(source)
+        part._store.routes = self._store.routes
         return part
 
     def observe(self, events: Any, strict: bool = False) -> None:
         """Learn from events how often predicates hold; what is built from now on, or by ``compact``, uses it."""
         batch = self._batch(events, strict).to_host()
-        with self._lock:
+        with self._observing:
             kept = [batch.slice(max(0, len(batch) - _SAMPLE), len(batch))]
             for old in reversed(self._observed):
                 room = _SAMPLE - sum(map(len, kept))
                 if room > 0:
                     kept.append(old.slice(max(0, len(old) - room), len(old)))
-            self._observed = [kept[0].copy(), *kept[1:]][::-1]
+            self._observed = tuple([kept[0].copy(), *kept[1:]][::-1])
 
     def _build(self, source: Source) -> Segment:
         destinations = 0 if source.destinations is None else len(source.destinations.names)
@@ -307,25 +237,7 @@ class Matcher:
         return Segment.build(source, self._attributes, wishes, self._observed or self._met)
 
     def _seal(self) -> Snapshot:
-        """Index the tail. Segments that are not much larger than it are merged with it, so that they stay few."""
-        if not self._tail.length:
-            return self._snapshot
-        with self._lock:
-            self._snapshot = self._with(self._snapshot, self._tail)
-            self._tail = _Tail()
-            return self._snapshot
-
-    def _with(self, snapshot: Snapshot, tail: _Tail) -> Snapshot:
-        if not tail.length:
-            return snapshot
-        segments, dead = list(snapshot.segments), list(snapshot.dead)
-        sources, length = list(tail.sources), tail.length
-        while segments and len(segments[-1]) <= 2 * length:
-            last, gone = segments.pop(), dead.pop()
-            sources.insert(0, last.source(None if gone is None else ~gone))
-            length += len(sources[0])
-        merged = join_sources(self._attributes, sources, [None] * len(sources))
-        return Snapshot((*segments, self._build(merged)), (*dead, None))
+        return self._store.sealed()
 
     # Events in, matches out
 
@@ -398,7 +310,7 @@ class Matcher:
         """
         batch = self._batch(events, strict)
         snapshot = self._seal()
-        if snapshot.destinations is None and not self._routes:
+        if snapshot.destinations is None and not self._store.routes:
             raise SchemaError("no subscription has a destination; add them with one: add({…}, destination='d1')")
         if snapshot.destinations is None:  # not any more
             return Matches(
@@ -421,8 +333,7 @@ class Matcher:
     # What there is
 
     def __len__(self) -> int:
-        with self._lock:  # while the tail is sealed, its subscriptions are in both
-            return sum(self._snapshot.live) + self._tail.length
+        return len(self._store)
 
     def __iter__(self) -> Iterator[int | str]:
         """The live ids, in the order of insertion, as they were when iteration began."""
@@ -438,8 +349,7 @@ class Matcher:
     def __contains__(self, id: object) -> bool:
         if isinstance(id, bool) or not isinstance(id, (str, int, np.integer)):
             return False
-        name = id if isinstance(id, str) else int(id)
-        return name in self._tail.ids or self._snapshot.find(name) is not None
+        return (id if isinstance(id, str) else int(id)) in self._store
 
     @property
     def ids(self) -> Array:
@@ -480,13 +390,10 @@ class Matcher:
 
         Arrays are copied when the first events are matched there, and go back to the memory pool with the matcher.
         """
-        with self._lock:
-            there = Matcher(
-                self.schema, "auto" if self._requested is None else self._requested, device, self._memory_limit
-            )
-            there._snapshot, there._observed = self._seal(), list(self._observed)
-            there._routes = self._routes
-            return there
+        there = Matcher(self.schema, "auto" if self._requested is None else self._requested, device, self._memory_limit)
+        there._store.restore(self._seal())
+        there._observed, there._store.routes = self._observed, self._store.routes
+        return there
 
     # Saving
 
@@ -519,8 +426,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, 
         segment, gone = segment_from(facts, arrays, matcher._attributes)
         segments.append(segment)
         dead.append(gone)
-    matcher._snapshot = Snapshot(tuple(segments), tuple(dead))
-    matcher._routes = any(segment.destinations is not None for segment in segments)
+    matcher._store.restore(Snapshot(tuple(segments), tuple(dead)))
     return matcher
 
 
@@ -530,12 +436,6 @@ def _engine(device: str) -> Engine:
     from gpumatch.device.engine import Placement  # loads numba's CUDA, which others do not need
 
     return Placement(int(device.removeprefix("cuda:")))
-
-
-def _blamed(id: Any, error: GpumatchError) -> GpumatchError:
-    """The error of a subscription."""
-    error.id = id
-    return error
 
 
 def _check_mapping(what: str, subscriptions: object) -> None:

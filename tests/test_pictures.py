@@ -263,7 +263,7 @@ def test_a_panel_for_each_part() -> None:
     workload = workloads.dense(2000, dims=5, k=3)
     one, two = loaded(gm.Gem(cells=9), workload), loaded(gm.PstBloom(), workload)
     segment = replace(built(one)[0], parts=(*built(one)[0].parts, *built(two)[0].parts))
-    one._snapshot = replace(one._snapshot, segments=(segment,))
+    one._store.restore(replace(one._seal(), segments=(segment,)))
     shown = pictures.panels(one)
     assert [panel.title for panel in shown] == [
         "segment 0: Gem(cells=9), 2,000 clauses",

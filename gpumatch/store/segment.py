@@ -22,24 +22,11 @@ from gpumatch.events.batch import EventBatch
 from gpumatch.index import FlatIndex, Input, Workspace, kind_of
 from gpumatch.index.planner import Choice, PlannedPart, Usage, Wishes, checked, choose
 from gpumatch.parallel import threads
-from gpumatch.subscriptions.block import Attributes, Block
-from gpumatch.subscriptions.destinations import Destinations, join_destinations
-from gpumatch.subscriptions.merge import join_blocks
+from gpumatch.store.source import Source, join_sources
+from gpumatch.subscriptions.block import Attributes
+from gpumatch.subscriptions.destinations import Destinations
 
 _MIN_CHUNK = 64  # events for which a thread of their own pays
-
-
-@dataclass(frozen=True)
-class Source:
-    """Subscriptions that are not indexed yet: ids and texts as Arrow arrays (a null text: known by predicates only)."""
-
-    ids: Any
-    texts: Any
-    block: Block
-    destinations: Destinations | None = None
-
-    def __len__(self) -> int:
-        return self.block.length
 
 
 @dataclass(frozen=True)
@@ -253,21 +240,3 @@ def chunks(count: int, most: int) -> list[tuple[int, int]]:
     """Cuts of a batch into pieces of at most ``most`` events, at least one for each thread if there are many."""
     size = min(max(-(-count // threads.get_num_threads()), _MIN_CHUNK), most)
     return [(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def join_sources(attributes: Attributes, sources: Sequence[Source], keeps: Sequence[Array | None]) -> Source:
-    """One source of all rows that are to be kept, in order."""
-    if len(sources) == 1 and keeps[0] is None:
-        return sources[0]
-    ids, texts, destinations = [], [], []
-    for source, keep in zip(sources, keeps, strict=True):
-        mask = None if keep is None else pa.array(keep)
-        ids.append(source.ids if mask is None else source.ids.filter(mask))
-        held = pa.nulls(len(source), pa.large_string()) if source.texts is None else source.texts
-        texts.append(held if mask is None else held.filter(mask))
-        belonging = None if source.destinations is None else source.destinations.filter(keep)
-        destinations.append((belonging, len(ids[-1])))
-    text = pa.concat_arrays(texts)
-    block = join_blocks(attributes, [source.block for source in sources], keeps)
-    texts_held = None if text.null_count == len(text) else text
-    return Source(pa.concat_arrays(ids), texts_held, block, join_destinations(destinations))

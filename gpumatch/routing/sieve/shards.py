@@ -24,7 +24,7 @@ from gpumatch.routing.sieve.placing import NOWHERE, SLACKS, Candidates, place
 from gpumatch.routing.sieve.routes import Coded, Coder, ColumnFilter, Routes, ShardRouter
 from gpumatch.routing.sieve.selective import CostModel
 from gpumatch.routing.sieve.values import is_whole
-from gpumatch.store.segment import Source, join_sources
+from gpumatch.store.source import Source, join_sources
 
 if TYPE_CHECKING:
     from gpumatch.matcher import Matcher
