@@ -18,6 +18,9 @@ import pytest
 import gpumatch as gm
 from gpumatch import cli
 from gpumatch.cli import files as tables
+from gpumatch.cli.arguments import schema_of
+from gpumatch.cli.commands import build as building
+from gpumatch.cli.commands import match as matching
 from gpumatch.parallel import threads
 
 SCHEMA = "sym:string,px:float64,at:timestamp[us, tz=UTC]"
@@ -108,13 +111,13 @@ def test_formats(shell: Shell, index: str, events: str, out: str) -> None:
 
 
 def test_the_rate_is_that_of_matching(shell: Shell, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_EVENTS_AT_FIRST", 1)
-    monkeypatch.setattr(cli, "_EVENTS_TO_TELL", 2)
+    monkeypatch.setattr(matching, "_EVENTS_AT_FIRST", 1)
+    monkeypatch.setattr(matching, "_EVENTS_TO_TELL", 2)
     ticks = iter(range(100))  # so many seconds at each look
-    monkeypatch.setattr(cli, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    monkeypatch.setattr(matching, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
     shown = shell("match", index, "bars.jsonl", "pairs.parquet")
     assert shown == "3 events, 3 matches, matched at 2 events/s; wrote pairs.parquet\n"  # the first does not count
-    monkeypatch.setattr(cli, "_EVENTS_TO_TELL", 3)
+    monkeypatch.setattr(matching, "_EVENTS_TO_TELL", 3)
     assert "/s" not in shell("match", index, "bars.jsonl", "pairs.parquet")
 
 
@@ -185,7 +188,7 @@ def test_an_interrupt_is_one_line(shell: Shell, index: str, monkeypatch: pytest.
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_pairs", interrupted)
+    monkeypatch.setattr(matching, "_pairs", interrupted)
     assert shell("match", index, "bars.jsonl", "pairs.csv", code=130) == ""
     assert shell.err == "interrupted\n"
     assert not list(shell.folder.glob("*pairs.csv*"))
@@ -239,7 +242,7 @@ def test_events_without_attributes_are_pointed_out(shell: Shell, suffix: str, co
 
 
 def test_errors_name_rows_of_the_file(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_EVENTS_AT_FIRST", 8)
+    monkeypatch.setattr(matching, "_EVENTS_AT_FIRST", 8)
     write_alerts(shell.folder / "whole.csv", {"a": "n > 1"})
     shell("build", "whole.csv", "whole", "--schema", "n:int64")
     pq.write_table(pa.table({"n": [1.0] * 99 + [2.5]}), "bad.parquet")
@@ -251,11 +254,11 @@ def test_chunks_shrink_when_matches_are_many(shell: Shell, monkeypatch: pytest.M
     shell("build", "subs.parquet", "many", "--schema", "px:float64")
     table = pa.table({"n": list(range(500)), "px": [float(i % 120) for i in range(500)]})
     pq.write_table(table, "many.parquet")
-    monkeypatch.setattr(cli, "_PAIRS_AT_ONCE", 1000)
-    monkeypatch.setattr(cli, "_EVENTS_AT_FIRST", 8)
+    monkeypatch.setattr(matching, "_PAIRS_AT_ONCE", 1000)
+    monkeypatch.setattr(matching, "_EVENTS_AT_FIRST", 8)
     sizes: list[int] = []
-    pairs = cli._pairs
-    monkeypatch.setattr(cli, "_pairs", lambda chunk, *rest: (sizes.append(len(chunk)), pairs(chunk, *rest))[1])
+    pairs = matching._pairs
+    monkeypatch.setattr(matching, "_pairs", lambda chunk, *rest: (sizes.append(len(chunk)), pairs(chunk, *rest))[1])
     shell("match", "many", "many.parquet", "pairs.parquet", "--columns", "n")
     assert sum(sizes) == 500
     assert max(sizes) < 200
@@ -295,7 +298,7 @@ def test_other_column_names(shell: Shell) -> None:
 )
 def test_schema_as_text(text: str, schema: dict[str, str] | None) -> None:
     expected = schema or {"a": "timestamp[us, tz=UTC]", "b": "list<timestamp[ns, tz=Europe/Berlin]>", "c": "int8"}
-    assert cli._schema(text) == expected
+    assert schema_of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -336,7 +339,7 @@ def test_bad_expressions_are_listed(shell: Shell, on_error: str) -> None:
 
 
 def test_a_long_list_of_bad_expressions_is_cut(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(building, "_ROWS_AT_ONCE", 7)
     write_alerts(shell.folder / "bad.csv", {i: "px >" if i % 2 else "px > 1" for i in range(200)})
     shown = shell("build", "bad.csv", "idx", "--schema", SCHEMA, "--on-error", "collect")
     assert "and 50 more" in shown
@@ -344,7 +347,7 @@ def test_a_long_list_of_bad_expressions_is_cut(shell: Shell, monkeypatch: pytest
 
 
 def test_ids_must_differ(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(building, "_ROWS_AT_ONCE", 2)
     (shell.folder / "twice.csv").write_text("id,expr\na,px > 1\nb,px > 1\na,px > 2\n")
     assert "'a'" in shell("build", "twice.csv", "idx", "--schema", SCHEMA, code=2)
 
@@ -398,7 +401,7 @@ def test_errors_are_one_line(shell: Shell, monkeypatch: pytest.MonkeyPatch, erro
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "_info", fail)
+    monkeypatch.setattr("gpumatch.cli.commands.info.run", fail)
     assert shell.fails("info", "idx").strip().count("\n") == 0
 
 
