@@ -100,7 +100,7 @@ FIXED: dict[str, str] = {
     "gpumatch/codes/book.py": "_CUTS_PER_BUCKET",
     "gpumatch/cli/console.py": "_NO_LIMIT _ROWS_SHOWN",
     "gpumatch/events/cuda.py": "_NAT",
-    "gpumatch/subscriptions/constants.py": "_NANOS",
+    "gpumatch/subscriptions/keys.py": "_NANOS",
     "gpumatch/device/candidates.py": "_KEY",
     "gpumatch/device/card.py": (
         "_BLOCKS_PER_UNIT _IN_FLIGHT _MOST_BYTES _SHARE_OF_MEMORY "

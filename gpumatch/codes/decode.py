@@ -12,12 +12,10 @@ from gpumatch.codes.book import Codebook
 from gpumatch.codes.table import Table
 from gpumatch.expr import Expr, Op, Predicate, Timestamp
 from gpumatch.expr.keys import MAX, MIN, key_float
+from gpumatch.expr.times import EPOCH, FIRST_DAY, LAST_DAY
 from gpumatch.expr.tree import Item
 from gpumatch.schema import AttributeType
 from gpumatch.subscriptions.block import EMPTY, RANGE, Attributes, Block, operator_of
-
-_EPOCH = dt.date(1970, 1, 1).toordinal()
-_FIRST_DAY, _LAST_DAY = dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH
 
 
 def expression_of(attributes: Attributes, book: Codebook, table: Table, row: int) -> Expr:
@@ -69,9 +67,9 @@ def _tests(attributes: Attributes, book: Codebook, attribute: int, lo: int, hi: 
     high = int(cuts[hi]) if hi < len(cuts) else None
     if type.kind == "string":
         return _string_tests(book, name, low, high)
-    if type.kind == "date" and low is not None and low > _LAST_DAY:
+    if type.kind == "date" and low is not None and low > LAST_DAY:
         return [Predicate(name, ">", (dt.date.max,))]  # there is no date above to write as a closed end
-    if type.kind == "date" and high is not None and high - 1 < _FIRST_DAY:
+    if type.kind == "date" and high is not None and high - 1 < FIRST_DAY:
         return [Predicate(name, "<", (dt.date.min,))]
     first = None if low is None else _value(type, low)
     if type.kind == "float" and high == 0:
@@ -106,7 +104,7 @@ def _value(type: AttributeType, key: int) -> Any:
     if type.kind == "timestamp":
         return Timestamp(key * (1 if type.unit == "ns" else 1000), type.zone is not None)
     if type.kind == "date":
-        return dt.date.fromordinal(_EPOCH + key)
+        return dt.date.fromordinal(EPOCH + key)
     return bool(key) if type.kind == "bool" else key
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from gpumatch.arrays import Array
 from gpumatch.device_memory import is_device_array, place_of, to_host
 from gpumatch.errors import SchemaError
+from gpumatch.expr.times import EPOCH
 from gpumatch.schema import AttributeType, Kind
 
 NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "day": 86_400 * 10**9}
@@ -27,7 +28,6 @@ NOT_WHOLE = ", which is not whole; round it, or declare the attribute as float64
 OUTSIDE_INT64 = ", which is outside the range of int64; declare the attribute as float64 or string"
 INEXACT = ", which float64 cannot hold exactly; declare the attribute as int64"
 BAD_TEXT = ", which is not valid Unicode (a lone surrogate); replace the broken characters"
-_EPOCH = dt.date(1970, 1, 1).toordinal()
 _EXPECTED: dict[Kind, str] = {
     "int": "whole numbers",
     "float": "numbers",
@@ -304,7 +304,7 @@ def _time(value: object, kind: AttributeType) -> int:
 
 
 def _days(date: dt.date) -> int:
-    return date.toordinal() - _EPOCH
+    return date.toordinal() - EPOCH
 
 
 def _datetime64_nanos(value: np.datetime64) -> int:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from gpumatch.expr import patterns
 from gpumatch.expr.atoms import Constant, Timestamp
+from gpumatch.expr.times import EPOCH
 from gpumatch.expr.tree import PredicateOp
 from gpumatch.schema import AttributeType, Kind
 
@@ -26,7 +27,6 @@ MIN, MAX = -(1 << 63), (1 << 63) - 1
 TOP = MAX + 1  # the cut above every key
 STRING_BOTTOM: Cut = (b"", 0)
 STRING_TOP: Cut = (b"\xff", 0)  # no UTF-8 holds this byte
-_EPOCH = dt.date(1970, 1, 1).toordinal()
 INF_KEY = 0x7FF0_0000_0000_0000  # of the float infinity; that of its negative is ~INF_KEY
 
 
@@ -78,7 +78,7 @@ def _around_float(value: int | float, type: AttributeType) -> tuple[int, int]:
 
 
 def _around_date(value: dt.date, type: AttributeType) -> tuple[int, int]:
-    day = value.toordinal() - _EPOCH
+    day = value.toordinal() - EPOCH
     return day, day + 1
 
 

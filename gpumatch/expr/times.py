@@ -16,9 +16,9 @@ _TIMESTAMP = re.compile(
     r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?([Zz]|[+-][0-9]{2}:[0-9]{2})?)?"
 )
 _OFFSET = re.compile(r"([+-])([0-9]{2}):([0-9]{2})")
-_EPOCH = dt.date(1970, 1, 1).toordinal()
-_FIRST, _LAST = dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH
-_CYCLE_START = dt.date(2000, 1, 1).toordinal() - _EPOCH
+EPOCH = dt.date(1970, 1, 1).toordinal()
+FIRST_DAY, LAST_DAY = dt.date.min.toordinal() - EPOCH, dt.date.max.toordinal() - EPOCH  # the years 1 to 9999
+_CYCLE_START = dt.date(2000, 1, 1).toordinal() - EPOCH
 _CYCLE = 146_097  # days in 400 years, after which the calendar repeats
 SECOND = 1_000_000_000
 _DAY = 86_400 * SECOND
@@ -58,7 +58,7 @@ def _timestamp(
     cycle, within = divmod(int(year) - 2000, 400)
     date = dt.date(2000 + within, int(month), int(day))
     time = dt.time(int(hour or 0), int(minute or 0), int(second or 0))
-    days = date.toordinal() - _EPOCH + cycle * _CYCLE
+    days = date.toordinal() - EPOCH + cycle * _CYCLE
     seconds = days * 86_400 + time.hour * 3600 + time.minute * 60 + time.second
     if offset and offset not in "Zz":
         seconds -= _offset_minutes(offset) * 60
@@ -78,7 +78,7 @@ def timestamp_text(value: Timestamp) -> str:
     """What ``parse_timestamp`` reads back; years outside 0 to 9999 carry a sign."""
     days, rest = divmod(value.nanos, _DAY)
     cycle, within = divmod(days - _CYCLE_START, _CYCLE)
-    date = dt.date.fromordinal(_EPOCH + _CYCLE_START + within)
+    date = dt.date.fromordinal(EPOCH + _CYCLE_START + within)
     year = date.year + 400 * cycle
     shown = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
     seconds, nanos = divmod(rest, SECOND)
@@ -88,7 +88,7 @@ def timestamp_text(value: Timestamp) -> str:
 
 
 def midnight(date: dt.date) -> Timestamp:
-    return Timestamp((date.toordinal() - _EPOCH) * _DAY)
+    return Timestamp((date.toordinal() - EPOCH) * _DAY)
 
 
 def from_datetime(value: dt.datetime) -> Timestamp:
@@ -101,11 +101,11 @@ def from_datetime(value: dt.datetime) -> Timestamp:
 def in_zone(clock: Timestamp, zone: dt.tzinfo) -> Timestamp:
     """The instant at which the zone's wall clock shows ``clock``, the first of them where it does so twice."""
     days, rest = divmod(clock.nanos, _DAY)
-    if days > _LAST:  # rules of a zone go on for ever, in cycles of 400 years
-        days = _LAST - (_LAST - days) % _CYCLE
-    elif days < _FIRST:
-        days = _FIRST + (days - _FIRST) % _CYCLE
-    local = dt.datetime.fromordinal(_EPOCH + days) + dt.timedelta(microseconds=rest // 1000)
+    if days > LAST_DAY:  # rules of a zone go on for ever, in cycles of 400 years
+        days = LAST_DAY - (LAST_DAY - days) % _CYCLE
+    elif days < FIRST_DAY:
+        days = FIRST_DAY + (days - FIRST_DAY) % _CYCLE
+    local = dt.datetime.fromordinal(EPOCH + days) + dt.timedelta(microseconds=rest // 1000)
     offset = zone.utcoffset(local.replace(tzinfo=zone)) or dt.timedelta()
     return Timestamp(clock.nanos - offset // dt.timedelta(microseconds=1) * 1000, True)
 

@@ -9,25 +9,22 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from gpumatch.arrays import Array
 from gpumatch.errors import GpumatchError
 from gpumatch.expr import Expr, Op, Predicate, Shape, Slot, coerce, constant, parse_alike, parse_many
-from gpumatch.expr.keys import INF_KEY, MAX, MIN, Set, around
+from gpumatch.expr.keys import MAX, MIN, Set, around
 from gpumatch.expr.normal import Elements, Formula, Presence, Splitting, Step, Values, normal_form, plain
 from gpumatch.expr.patterns import prefix, read
 from gpumatch.expr.typing_rules import operands, pattern_of
 from gpumatch.schema import AttributeType
 from gpumatch.subscriptions.binding import RowBinder, bound_set, distinct_constant, formula_set, numbers_in
 from gpumatch.subscriptions.block import ANY, EMPTY, NONE, NULL, RANGE, Attributes, BlockBuilder, op_item
-from gpumatch.subscriptions.constants import clock_keys, prefix_ranges, string_ranges
+from gpumatch.subscriptions.keys import clock_keys, number_keys, outside, point_ranges, prefix_ranges, string_ranges
 from gpumatch.subscriptions.programs import Literals
 
 _MANY = 16  # rows from which binding whole columns pays
 _ALONE = 1  # expressions of a shape that need no template
-_INTEGER_TOO_LONG = r"^[+-]?[0-9]{16,}$"  # may lie between two floats
 
 
 @dataclass(slots=True)
@@ -418,56 +415,3 @@ class Binding:
             column = self.attributes.elements(at, step.pattern)
             return self.builder.literals(column, self._row_sets(step.predicate), ANY)
         return self._values(at, step.formula)
-
-
-def number_keys(column: Sequence[Any], type: AttributeType) -> Array | None:
-    """Keys of constants that are exact values of an int or float attribute; None if one may not be."""
-    try:
-        numbers = pa.array(column)
-        if pa.types.is_string(numbers.type):
-            if type.kind == "float" and pc.any(pc.match_substring_regex(numbers, _INTEGER_TOO_LONG)).as_py():
-                return None
-            numbers = numbers.cast(pa.int64() if type.kind == "int" else pa.float64())
-        elif numbers.type != (pa.int64() if type.kind == "int" else pa.float64()):
-            return None
-    except (pa.ArrowException, OverflowError):
-        return None
-    values = numbers.to_numpy(zero_copy_only=False)
-    return values if type.kind == "int" else float_keys(values)
-
-
-def float_keys(values: Array) -> Array:
-    """Keys of an array of floats; NaN has none."""
-    bits = (values + 0.0).view(np.int64)
-    return bits ^ ((bits >> 63) & MAX)
-
-
-def outside(lo: Array, hi: Array, is_string: bool) -> tuple[Array, Array] | None:
-    """The gaps around ascending ranges, row by row; None where keys end, which is rare and left to sets."""
-    rows = len(lo)
-    if is_string:  # cuts: a range ends where the next gap begins
-        ends = np.full((rows, 1), MIN)
-        return np.concatenate([ends, hi], axis=1), np.concatenate([lo, ends], axis=1)
-    if (lo <= ~INF_KEY).any() or (hi >= INF_KEY).any():
-        return None
-    lows = np.concatenate([np.full((rows, 1), MIN), hi + 1], axis=1)
-    return lows, np.concatenate([lo - 1, np.full((rows, 1), MAX)], axis=1)
-
-
-def point_ranges(op: str, points: Sequence[Array]) -> tuple[Array, Array]:
-    """First and last key of ``x op point``; empty ranges have the first above the last."""
-    first = points[0]
-    least, most = np.full(len(first), MIN), np.full(len(first), MAX)
-    if op == "=":
-        return first, first
-    if op == "between":
-        return first, points[1]
-    if op == "<=":
-        return least, first
-    if op == ">=":
-        return first, most
-    if op == "<":
-        nothing = first == MIN
-        return np.where(nothing, 0, least), np.where(nothing, -1, first - 1)
-    nothing = first == MAX
-    return np.where(nothing, 0, first + 1), np.where(nothing, -1, most)

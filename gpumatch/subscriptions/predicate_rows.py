@@ -21,7 +21,7 @@ from gpumatch.expr.tree import PredicateOp
 from gpumatch.expr.values import as_constant, is_missing
 from gpumatch.schema import AttributeType, Schema
 from gpumatch.subscriptions.block import OPERATORS, Attributes
-from gpumatch.subscriptions.groups import float_keys, point_ranges
+from gpumatch.subscriptions.keys import exact_keys, point_ranges
 from gpumatch.subscriptions.operators import CONNECTIVES, Ranges
 
 _OPS: dict[str, tuple[PredicateOp, bool]] = {
@@ -63,7 +63,7 @@ class Rows:
         is_number = np.array([kind in ("int", "float") for kind in plain], np.bool_)[self.name]
         between = np.array([op == "between" for op, _ in self.ops], np.bool_)[self.op]
         columns, self.several = _constants(table)
-        value, first, second = (_keys(column, is_float) for column in columns)
+        value, first, second = (exact_keys(column, is_float) for column in columns)
         self._first, self._second = np.where(between, first[0], value[0]), second[0]
         compares = np.array([op in _FAST for op, _ in self.ops], np.bool_)[self.op]
         single = columns[0].is_valid().to_numpy(zero_copy_only=False)
@@ -196,25 +196,6 @@ def _constants(table: Any) -> tuple[list[Any], Array]:
         at[pair] = 2 * np.arange(np.count_nonzero(pair)) + side
         ends.append(flat.take(pa.array(at, mask=~pair)))
     return [value, *ends], lists.is_valid().to_numpy(zero_copy_only=False)
-
-
-def _keys(column: Any, is_float: Array) -> tuple[Array, Array]:
-    """Keys of numbers, and which of them are exact values of their attribute."""
-    count = len(column)
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        return np.zeros(count, np.int64), np.zeros(count, np.bool_)
-    has = ~column.is_null().to_numpy(zero_copy_only=False)
-    if pa.types.is_integer(column.type):
-        try:
-            ints = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-        except pa.ArrowInvalid:  # over 63 bits
-            return np.zeros(count, np.int64), np.zeros(count, np.bool_)
-        exact = ~is_float | (np.abs(ints) <= 1 << 53)
-        return np.where(is_float, float_keys(ints.astype(np.float64)), ints), has & exact
-    floats = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
-    whole = (np.trunc(floats) == floats) & (np.abs(floats) < 2.0**63)
-    exact = np.where(is_float, ~np.isnan(floats), whole)
-    return np.where(is_float, float_keys(floats), np.where(whole, floats, 0).astype(np.int64)), has & exact
 
 
 def _whole(value: Any) -> int:

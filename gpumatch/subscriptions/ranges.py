@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,17 +14,15 @@ from gpumatch.events.arrow import from_any
 from gpumatch.events.columns import Column, Strings
 from gpumatch.expr.constants import quoted
 from gpumatch.expr.keys import MAX, MIN
+from gpumatch.expr.times import FIRST_DAY, LAST_DAY
 from gpumatch.schema import AttributeType
 from gpumatch.subscriptions.block import EMPTY, Attributes, Block, BlockBuilder
-from gpumatch.subscriptions.groups import float_keys
+from gpumatch.subscriptions.keys import least_keys
 
 _CLOSED = ("both", "left", "right", "neither")
 # Ends are numbers of either type, which compare by value; the one that the attribute most likely gets is tried first.
 _INT, _FLOAT = AttributeType("int", "int64"), AttributeType("float", "float64")
 _READ_AS = {"int": (_INT, _FLOAT), "float": (_FLOAT, _INT)}
-_EPOCH = dt.date(1970, 1, 1).toordinal()
-_FIRST_DAY, _LAST_DAY = dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH
-_LEAST_FLOAT, _MOST_FLOAT = float_keys(np.array([-np.inf, np.inf])).tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ def _ends(name: str, type: AttributeType, given: Any, count: int) -> _Ends:
         return _Ends(texts[values.indices], has)
     if values.dtype == np.float64:
         has = has & ~np.isnan(values)
-    outside = has & ((values < _FIRST_DAY) | (values > _LAST_DAY))
+    outside = has & ((values < FIRST_DAY) | (values > LAST_DAY))
     if type.kind == "date" and outside.any():  # as everywhere in expressions, which explain() makes of ranges
         row = int(np.argmax(outside))
         raise SchemaError(f"the range of {name!r} at position {row} ends outside the years 1 to 9999")
@@ -161,42 +158,10 @@ def _string_cuts(builder: BlockBuilder, ends: _Ends, side: int) -> Array:
 
 def _keys(type: AttributeType, low: _Ends, low_open: bool, high: _Ends, high_open: bool) -> tuple[Array, Array, Array]:
     """First and last keys of the ranges, and which ranges hold none."""
-    first, none_above = _least(type, low.values, low_open)
-    past, endless = _least(type, high.values, not high_open)
+    first, none_above = least_keys(type, low.values, low_open)
+    past, endless = least_keys(type, high.values, not high_open)
     ended = high.has & ~endless
     none_below = ended & (past == MIN)
     lo = np.where(low.has, first, MIN)
     hi = np.where(ended & ~none_below, past - ~none_below, MAX)
     return lo, hi, (low.has & none_above) | none_below | (lo > hi)
-
-
-def _least(type: AttributeType, values: Array, above: bool) -> tuple[Array, Array]:
-    """The least key of a value that is not below (``above``: that is above) each given one; and where there is none."""
-    if type.kind == "float":
-        keys = _float_keys(values, above)
-        return np.where(keys <= _LEAST_FLOAT, MIN, keys), keys > _MOST_FLOAT
-    if values.dtype == np.float64:
-        values = np.where(np.isnan(values), 0.0, values)
-        floor = np.floor(values)
-        beyond, up = values >= 2.0**63, above | (floor < values)
-        # Only whole floats are too large for adding 1 to stay exact, so that is done to integers.
-        keys = np.where(floor < -(2.0**63), MIN, np.where(beyond, 0.0, np.maximum(floor, -(2.0**63))).astype(np.int64))
-        up &= floor >= -(2.0**63)
-        return keys + up, beyond
-    most = 1 if type.kind == "bool" else MAX
-    beyond = (values >= most) if above else np.zeros(len(values), np.bool_)
-    keys = values + (above & ~beyond)
-    return np.where(keys <= 0, MIN, keys) if type.kind == "bool" else keys, beyond
-
-
-def _float_keys(values: Array, above: bool) -> Array:
-    """As ``_least``, of floats; integers need not be floats themselves."""
-    floats = values.astype(np.float64)
-    keys = float_keys(floats)
-    if values.dtype == np.float64:
-        return keys + above
-    rounded_up = floats >= 2.0**63  # more than any int64
-    back = np.where(rounded_up, 0.0, floats).astype(np.int64)
-    rounded_up |= back > values
-    below = ~rounded_up & (back < values)
-    return keys + ((above & ~rounded_up) | below)
