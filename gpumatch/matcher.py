@@ -21,7 +21,7 @@ from gpumatch.events.strangers import Spelling, Strangers
 from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
 from gpumatch.index import IndexParams, kind_of, params_from
-from gpumatch.index.planner import Plan, Wishes, checked_limit, requested_index, splitting_for
+from gpumatch.index.planner import Plan, Request, checked_limit, requested_index, splitting_for
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.store import directory as storage
@@ -112,8 +112,8 @@ class Matcher:
         """Add conjunctions of ranges from arrays: ``{"px": (low, high), …}``; NaN, None or NaT leaves a side open."""
         names = id_array(ids)
         block, errors = range_block(self._attributes, len(names), ranges, closed)
-        belonging = Destinations.of(destination, len(names))
-        return self._add_block(Source(names, None, block, belonging), errors, on_error)
+        destinations = Destinations.of(destination, len(names))
+        return self._add_block(Source(names, None, block, destinations), errors, on_error)
 
     def add_predicates(self, table: Any, on_error: OnError = "raise", destination: Any = None) -> list[Rejected]:
         """Add from a table with a predicate a row: id, attribute, op, and value or values; those of an id are ANDed.
@@ -122,14 +122,14 @@ class Matcher:
         is how many it joins. A list of destinations has one for each id, in the order in which ids first occur.
         """
         names, texts, block, errors = predicate_block(self._attributes, arrow_table(table, []), self._splitting)
-        belonging = Destinations.of(destination, len(names))
-        return self._add_block(Source(id_array(names), texts, block, belonging), errors, on_error)
+        destinations = Destinations.of(destination, len(names))
+        return self._add_block(Source(id_array(names), texts, block, destinations), errors, on_error)
 
     def _add_expressions(
         self, ids: list[Any], expressions: list[Any], on_error: OnError, destination: Any
     ) -> list[Rejected]:
         _check_on_error(on_error)
-        belonging = Destinations.of(destination, len(ids))
+        destinations = Destinations.of(destination, len(ids))
         wrong = bad_ids(ids, self._store.id_type())
         if wrong and on_error == "raise":
             raise blamed(ids[min(wrong)], wrong[min(wrong)])
@@ -137,10 +137,10 @@ class Matcher:
         if wrong:
             good = [at for at in range(len(ids)) if at not in wrong]
             ids, expressions = [ids[at] for at in good], [expressions[at] for at in good]
-            belonging = None if belonging is None else belonging.filter(np.array(good, np.int64))
+            destinations = None if destinations is None else destinations.filter(np.array(good, np.int64))
         block, errors = shared_block(self._attributes, expressions, self._splitting)
         texts = [str(expr) if at not in errors else None for at, expr in enumerate(expressions)]
-        source = Source(id_array(ids), pa.array(texts, pa.large_string()), block, belonging)
+        source = Source(id_array(ids), pa.array(texts, pa.large_string()), block, destinations)
         return rejected + self._add_block(source, errors, on_error)
 
     def _add_block(self, source: Source, errors: Mapping[int, GpumatchError], on_error: OnError) -> list[Rejected]:
@@ -233,8 +233,8 @@ class Matcher:
 
     def _build(self, source: Source) -> Segment:
         destinations = 0 if source.destinations is None else len(source.destinations.names)
-        wishes = Wishes(self._requested, self._memory_limit, destinations)
-        return Segment.build(source, self._attributes, wishes, self._observed or self._met)
+        request = Request(self._requested, self._memory_limit, destinations)
+        return Segment.build(source, self._attributes, request, self._observed or self._met)
 
     def _seal(self) -> Snapshot:
         return self._store.sealed()
@@ -270,7 +270,7 @@ class Matcher:
         return match_slices(self._engine, self._seal(), self._batches(events, strict))
 
     def _batch(self, events: Any, strict: bool) -> EventBatch:
-        if strict or self._spelling.told or not isinstance(events, (list, tuple, Mapping)):
+        if strict or self._spelling.warned or not isinstance(events, (list, tuple, Mapping)):
             return EventBatch.of(events, self.schema, strict)  # tables may well have other columns
         strangers: Strangers = {}
         batch = EventBatch.noting(events, self.schema, strangers)

@@ -14,7 +14,7 @@ import numpy as np
 from gpumatch.kernels.bits import ones, prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import satisfies
-from gpumatch.kernels.rows import grow, sort_unique
+from gpumatch.kernels.rows import append_row, grow, is_had, sort_unique
 
 WORDS = 64  # words per tile and cell
 TILE = 64 * WORDS  # clauses per tile
@@ -194,14 +194,11 @@ def settle(events, e, found, ends, first, clauses, verify, targets, state, out, 
     for t in range(e, ends.size - 1, events[0].size - 1):
         for i in range(ends[t], ends[t + 1]):
             c = first + np.int64(found[i] & CLAUSE)
-            if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
+            if is_had(clause_row[c], e, once, had):
                 continue
             if found[i] < 0 and not holds(events, e, c, clause_ptr, clause_program, verify, state):
                 continue
-            out[n] = clause_row[c]
-            n += 1
-            if once:
-                had[clause_row[c]] = e
+            n = append_row(clause_row[c], e, once, had, out, n)
     return n
 
 
@@ -278,12 +275,8 @@ def rows_of(e, out, start, stop, first, clause_row, once, had):
     n = start
     for i in range(start, stop):
         row = clause_row[first + np.int64(out[i])]
-        if once:
-            if row < 0 or had[row] == e:
-                continue
-            had[row] = e
-        out[n] = row
-        n += 1
+        if not is_had(row, e, once, had):
+            n = append_row(row, e, once, had, out, n)
     return n
 
 

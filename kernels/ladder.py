@@ -8,7 +8,7 @@ from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.postings import AHEAD, BLOCKS, LEVELS, access_blocks, reach
 from gpumatch.kernels.predicates import WIDTH, predicate_holds, program_holds
-from gpumatch.kernels.rows import START, grow, sort_unique
+from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
 
 
 @driver
@@ -92,7 +92,7 @@ def match_ladder(events, n_rows, once, attributes, directory, postings, rest, cl
                 prefetch(clause_ptr, found[i + AHEAD])
                 prefetch(predicates[0], WIDTH * clause_ptr[found[i + AHEAD // 2]])
             c = found[i] if i < k else np.int64(rest[i - k])
-            if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
+            if is_had(clause_row[c], e, once, had):
                 continue
             steps = climb(c, row, event, clause_ptr, predicates)
             length = clause_ptr[c + 1] - clause_ptr[c]
@@ -102,10 +102,7 @@ def match_ladder(events, n_rows, once, attributes, directory, postings, rest, cl
                 g >= 0 and not program_holds(g, row, event, predicates, program_ptr, program_item, presence, stack)
             ):
                 continue
-            out[last] = clause_row[c]
-            last += 1
-            if once:
-                had[clause_row[c]] = e
+            last = append_row(clause_row[c], e, once, had, out, last)
         for i in range(entry_ptr[e], entry_ptr[e + 1]):
             row[entry_attribute[i]] = -1
         n = sort_unique(out, n, last, words, summary)

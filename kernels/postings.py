@@ -13,7 +13,7 @@ import numpy as np
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
-from gpumatch.kernels.rows import START, grow, sort_unique
+from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
 
 ABSENT = 0xFF  # the cell of an attribute that the event lacks: outside every filter
 ANYTHING = np.uint32(0xFF00_0000)  # a filter that lets everything pass, ABSENT too
@@ -353,7 +353,7 @@ def verify(e, once, had, found, k, rest, row, event, clauses, predicates, progra
             ask_for_row(clause_ptr[found[i + AHEAD] & CLAUSE], predicate)
         head = found[i] if i < k else np.int64(rest[i - k])
         c = head & CLAUSE
-        if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
+        if is_had(clause_row[c], e, once, had):
             continue
         if head == c:
             if not clause_holds(c, row, event, clause_ptr, predicates):
@@ -362,19 +362,13 @@ def verify(e, once, had, found, k, rest, row, event, clauses, predicates, progra
                 found[waiting] = c
                 waiting += 1
                 continue
-        out[n] = clause_row[c]
-        n += 1
-        if once:
-            had[clause_row[c]] = e
+        n = append_row(clause_row[c], e, once, had, out, n)
     for i in range(waiting):
         c = found[i]
-        if once and had[clause_row[c]] == e:
+        if is_had(clause_row[c], e, once, had):
             continue
         if program_holds(clause_program[c], row, event, predicates, program_ptr, program_item, presence, stack):
-            out[n] = clause_row[c]
-            n += 1
-            if once:
-                had[clause_row[c]] = e
+            n = append_row(clause_row[c], e, once, had, out, n)
     return n
 
 

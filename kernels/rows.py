@@ -21,6 +21,21 @@ def grow(buffer):
 
 
 @scalar
+def is_had(row, e, once, had):
+    """Need event ``e`` not look for the row: is it gone, or one of those found ``once`` that the event has already?"""
+    return once and (row < 0 or had[row] == e)
+
+
+@scalar
+def append_row(row, e, once, had, out, n):
+    """Append a row that event ``e`` satisfies; returns the end."""
+    out[n] = row
+    if once:
+        had[row] = e
+    return n + 1
+
+
+@scalar
 def sort_unique(rows, first, last, words, summary):
     """Sort ``rows[first:last]`` in place and drop repeats; returns the new end.
 

@@ -15,7 +15,7 @@ import numpy as np
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, WIDTH, satisfies
-from gpumatch.kernels.rows import START, grow, sort_unique
+from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
 
 # Words per attribute in the directory: first node, heights with postings and shift of codes to finest cells, last
 # finest cell, first node of the table of codes (or -1).
@@ -350,23 +350,17 @@ def settle(e, once, start, found, k, rest, had, row, event, clauses, predicates,
         if found[i] & 1:
             found[doubtful] = c
             doubtful += 1
-        elif not once or (clause_row[c] >= 0 and had[clause_row[c]] != e):
-            out[last] = clause_row[c]
-            last += 1
-            if once:
-                had[clause_row[c]] = e
+        elif not is_had(clause_row[c], e, once, had):
+            last = append_row(clause_row[c], e, once, had, out, last)
     for i in range(doubtful + rest.size):
         if i + AHEAD < doubtful:
             prefetch(clauses[1], found[i + AHEAD])
             prefetch(predicates[0], WIDTH * clauses[1][found[i + AHEAD // 2]])
         c = found[i] if i < doubtful else np.int64(rest[i - doubtful])
-        if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
+        if is_had(clause_row[c], e, once, had):
             continue
         if holds(c, row, event, clauses, predicates, programs):
-            out[last] = clause_row[c]
-            last += 1
-            if once:
-                had[clause_row[c]] = e
+            last = append_row(clause_row[c], e, once, had, out, last)
     return last
 
 

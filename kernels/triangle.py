@@ -13,7 +13,7 @@ import numpy as np
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, SET, WIDTH, satisfies
-from gpumatch.kernels.rows import START, grow, sort_unique
+from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
 
 MISSING = np.int32(-1)  # the code of an attribute that the event lacks, and the low bound of unconstrained clauses
 OPEN = np.int32(0x7FFF_FFFF)  # their high bound
@@ -308,15 +308,12 @@ def match_triangles(events, n_rows, once, span, attributes, dims, index, clauses
         last = n
         for i in range(k):
             c = first + np.int64(found[i])
-            if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
+            if is_had(clause_row[c], e, once, had):
                 continue
             if decided[found[i]] or satisfies(
                 c, row, event, clause_ptr, clause_program, predicates, program_ptr, program_item, presence, stack
             ):
-                out[last] = clause_row[c]
-                last += 1
-                if once:
-                    had[clause_row[c]] = e
+                last = append_row(clause_row[c], e, once, had, out, last)
         for i in range(entry_ptr[e], entry_ptr[e + 1]):
             row[entry_attribute[i]] = MISSING
         n = sort_unique(out, n, last, words, summary)

@@ -229,9 +229,9 @@ def test_matched_events_are_what_compact_plans_by(monkeypatch: pytest.MonkeyPatc
     samples: list[int] = []
     build = gm.matcher.Segment.build
 
-    def recording(source: Any, attributes: Any, wishes: Any, sample: Any) -> Any:
+    def recording(source: Any, attributes: Any, request: Any, sample: Any) -> Any:
         samples.append(sum(map(len, sample)))
-        return build(source, attributes, wishes, sample)
+        return build(source, attributes, request, sample)
 
     monkeypatch.setattr(gm.matcher.Segment, "build", recording)
     monkeypatch.setattr(gm.matcher, "_MET", 50)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Coded, pointers
-from gpumatch.device.resident import HeldIndex, Resident
+from gpumatch.device.resident import DeviceIndex, Resident
 from gpumatch.kernels.cuda import postings, target, work
 
 _KEY = 8  # bytes
@@ -19,15 +19,15 @@ class OnDevice(NamedTuple):
     """What there is to know of a kind of index on a device: ``ON_DEVICE`` of its module ``device``."""
 
     # Keys of all that may match: what is decided does, predicates must tell of the others
-    candidates: Callable[[Card, Resident, HeldIndex, Coded], Job[list[Any]]]
+    candidates: Callable[[Card, Resident, DeviceIndex, Coded], Job[list[Any]]]
     # Nothing is left to be told by predicates
     decides: bool = False
     # How many events may be matched at once, given the bytes of a buffer
-    events: Callable[[HeldIndex, int], int] = lambda index, budget: budget
+    events: Callable[[DeviceIndex, int], int] = lambda index, budget: budget
     # Words of an event's bits by which matches are found in the order of clauses, 0 if they are not
-    words: Callable[[HeldIndex], int] = lambda index: 0
+    words: Callable[[DeviceIndex], int] = lambda index: 0
     # What to do with the keys of what matched, when nothing can be over budget any more
-    afterwards: Callable[[Card, Resident, Any, HeldIndex, Coded, list[Any]], Job[None]] | None = None
+    afterwards: Callable[[Card, Resident, Any, DeviceIndex, Coded, list[Any]], Job[None]] | None = None
 
 
 class Runs(NamedTuple):
@@ -110,7 +110,9 @@ def runs_of(
     return Runs(slot_ptr, start, event, slots, ends)
 
 
-def waiting_runs(card: Card, index: HeldIndex, entries: tuple[Any, ...], events: int, postings_held: int) -> Job[Runs]:
+def waiting_runs(
+    card: Card, index: DeviceIndex, entries: tuple[Any, ...], events: int, postings_held: int
+) -> Job[Runs]:
     """Runs of postings by block that events, attributes and codes reach; and what so many events have to look at."""
     a = index.arrays
     rest = (events, len(a["rest"]), postings_held)

@@ -14,7 +14,7 @@ from gpumatch.kernels.postings import LINE
 from gpumatch.subscriptions.block import Attributes
 
 
-class HeldIndex(NamedTuple):
+class DeviceIndex(NamedTuple):
     """An index, its workspace, its arrays on the device, and how they are matched there."""
 
     flat: FlatIndex
@@ -78,7 +78,7 @@ class Resident:
         self.has_programs = len(parts.table.programs[0]) > 1
         self.lines = max((len(flat.arrays.get("lines", ())) // LINE for flat, _ in parts.indexes), default=0)
         self.indexes = [
-            HeldIndex(
+            DeviceIndex(
                 flat, work, {name: card.hold(array) for name, array in parts.of_index(flat).items()}, _on_device(flat)
             )
             for flat, work in parts.indexes

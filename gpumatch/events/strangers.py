@@ -29,7 +29,7 @@ class Spelling:
     """Tells the user of a matcher, once, that a key of an event is spelt nearly like an attribute."""
 
     def __init__(self, schema: Schema) -> None:
-        self._schema, self.told = schema, False
+        self._schema, self.warned = schema, False
         self._folded: dict[str, list[str]] = {}
         self._judged: dict[Any, list[str]] = {}
 
@@ -39,7 +39,7 @@ class Spelling:
         for name in strangers:
             meant = self._meant(name)
             if meant and any(_lacks(row, name, meant) for row in rows):
-                self.told = True
+                self.warned = True
                 warnings.warn(
                     f"the events have the key {name!r}, which is no attribute and is ignored; did you mean "
                     f"{meant[0]!r}? With strict=True this is an error",

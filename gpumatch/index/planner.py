@@ -71,7 +71,7 @@ def checked_limit(memory_limit: int | None, index: IndexParams | None) -> int | 
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Request:
     """What is asked of the planner: an index or None for any, bytes for indexes, and for how many destinations."""
 
     index: IndexParams | None = None
@@ -155,16 +155,16 @@ class _Offer(NamedTuple):
         return self._replace(doubt=self.doubt * doubt)
 
 
-def choose(wishes: Wishes, given: Input, likelihood: Array) -> tuple[list[Choice], trials.Trials | None]:
+def choose(request: Request, given: Input, likelihood: Array) -> tuple[list[Choice], trials.Trials | None]:
     """Indexes for all clauses of a table, and what times them, if there are enough clauses for that."""
-    costs = Costs(given, likelihood, wishes.destinations)
+    costs = Costs(given, likelihood, request.destinations)
     everything = np.arange(given.first, given.last)
     timing = trials.Trials(given, likelihood, costs.entries) if trials.wanted(len(everything)) else None
     off = 1.0
-    if wishes.index is not None:
-        offers = [_Offer((_Part(wishes.index, everything, "as asked", _cost(costs, wishes.index, everything)),))]
+    if request.index is not None:
+        offers = [_Offer((_Part(request.index, everything, "as asked", _cost(costs, request.index, everything)),))]
     else:
-        offers = sorted(_offers(costs, everything, wishes.memory_limit), key=_rank)
+        offers = sorted(_offers(costs, everything, request.memory_limit), key=_rank)
         if timing is not None and len(offers) > 1:
             offers, off = _tried(offers, timing)
     others = _others(costs, everything, offers, off) if len(everything) > _FEW else ()  # few leave no choice

@@ -20,7 +20,7 @@ from gpumatch.codes.table import TABLE_TYPES, CodedEvents, Table, encode_block
 from gpumatch.errors import StorageError
 from gpumatch.events.batch import EventBatch
 from gpumatch.index import FlatIndex, Input, Workspace, kind_of
-from gpumatch.index.planner import Choice, PlannedPart, Usage, Wishes, checked, choose
+from gpumatch.index.planner import Choice, PlannedPart, Request, Usage, checked, choose
 from gpumatch.parallel import threads
 from gpumatch.store.source import Source, join_sources
 from gpumatch.subscriptions.block import Attributes
@@ -60,13 +60,13 @@ class Segment:
     destinations: Destinations | None = None
 
     @classmethod
-    def build(cls, source: Source, attributes: Attributes, wishes: Wishes, sample: Sequence[EventBatch]) -> Segment:
+    def build(cls, source: Source, attributes: Attributes, request: Request, sample: Sequence[EventBatch]) -> Segment:
         """``sample``: events that tell how often predicates hold; without any, widths do."""
         attributes = attributes.covering(source.block.columns)
         book, table = encode_block(source.block, attributes)
         likelihood = likelihoods(attributes, book, table, sample)
         given = Input(attributes, book, table, 0, len(table.clause_row), sample)
-        choices, timing = choose(wishes, given, likelihood)
+        choices, timing = choose(request, given, likelihood)
         table, bounds = indexes.arrange([(choice.params, choice.clauses) for choice in choices], given, likelihood)
         parts = []
         for choice, first, last in zip(choices, bounds[:-1], bounds[1:], strict=True):

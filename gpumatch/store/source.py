@@ -37,8 +37,8 @@ def join_sources(attributes: Attributes, sources: Sequence[Source], keeps: Seque
         ids.append(source.ids if mask is None else source.ids.filter(mask))
         held = pa.nulls(len(source), pa.large_string()) if source.texts is None else source.texts
         texts.append(held if mask is None else held.filter(mask))
-        belonging = None if source.destinations is None else source.destinations.filter(keep)
-        destinations.append((belonging, len(ids[-1])))
+        kept = None if source.destinations is None else source.destinations.filter(keep)
+        destinations.append((kept, len(ids[-1])))
     text = pa.concat_arrays(texts)
     block = join_blocks(attributes, [source.block for source in sources], keeps)
     texts_held = None if text.null_count == len(text) else text

@@ -10,7 +10,7 @@ import numpy as np
 from gpumatch.device.candidates import OnDevice, runs_of, tile_runs
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Coded
-from gpumatch.device.resident import HeldIndex, Resident
+from gpumatch.device.resident import DeviceIndex, Resident
 from gpumatch.kernels.cuda import atree, postings
 from gpumatch.kernels.words import EVENTS
 
@@ -18,12 +18,12 @@ _WORD = 64  # events that a word of a node has bits for
 _ALL = (1 << _WORD) - 1
 
 
-def _nodes(index: HeldIndex) -> int:
+def _nodes(index: DeviceIndex) -> int:
     """How many nodes a graph of expressions has words for."""
     return len(index.flat.arrays["parent_ptr"]) - 1
 
 
-def _candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
     """What events satisfy; nothing is left to decide."""
     a, host, xp = index.arrays, index.flat.arrays, card.xp
     value = yield from _leaves(card, index, coded)
@@ -51,7 +51,7 @@ def _candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) 
     return keys
 
 
-def _leaves(card: Card, index: HeldIndex, coded: Coded) -> Job[Any]:
+def _leaves(card: Card, index: DeviceIndex, coded: Coded) -> Job[Any]:
     """Words of all nodes, of which those of predicates are set."""
     a, host, xp = index.arrays, index.flat.arrays, card.xp
     nodes, words = _nodes(index), -(-coded.length // _WORD)
@@ -73,7 +73,7 @@ def _leaves(card: Card, index: HeldIndex, coded: Coded) -> Job[Any]:
     return value
 
 
-def _events(index: HeldIndex, budget: int) -> int:
+def _events(index: DeviceIndex, budget: int) -> int:
     return _WORD * max(budget // (8 * max(_nodes(index), 1)), 1)
 
 

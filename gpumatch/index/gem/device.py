@@ -9,7 +9,7 @@ import numpy as np
 from gpumatch.device.candidates import OnDevice, found_in, kept, one_each, runs_of
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Coded
-from gpumatch.device.resident import HeldIndex, Resident
+from gpumatch.device.resident import DeviceIndex, Resident
 from gpumatch.index.gem import Gem
 from gpumatch.kernels.cuda import gem, triangle
 from gpumatch.kernels.gem import LANES, STRICTER, WORDS
@@ -18,14 +18,14 @@ _SHARE = 1024  # events that one block of gem.sift takes
 _LOG_WORDS = 2  # as a power of two: 4 words, the least that memory gives at once
 
 
-def _candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
     params = index.flat.params
     if isinstance(params, Gem) and not params.has_all:
         return _triangle(card, index, coded)
     return _bitsets(card, index, coded)
 
 
-def _bitsets(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+def _bitsets(card: Card, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
     """What touches an event's cells and lies within its bounds; ascending by event and clause in a group of tiles."""
     a, xp, flat = index.arrays, card.xp, index.flat
     dims, tiles = len(a["cell_ptr"]) - 1, len(a["loose"]) // WORDS
@@ -72,7 +72,7 @@ def _sifted(card: Card, tile: int, tiles: int, cells: int, places: Any, bits: An
     return out
 
 
-def _triangle(card: Card, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+def _triangle(card: Card, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
     a, flat = index.arrays, index.flat
     dims = len(a["triangle_dims"])
     if dims:

@@ -9,11 +9,11 @@ import numpy as np
 from gpumatch.device.candidates import OnDevice, found_in, waiting_runs
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Coded
-from gpumatch.device.resident import HeldIndex, Resident
+from gpumatch.device.resident import DeviceIndex, Resident
 from gpumatch.kernels.cuda import ladder
 
 
-def _candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
     a = index.arrays
     entries = (coded.event, coded.attribute, coded.code)
     runs = yield from waiting_runs(card, index, entries, coded.length, len(a["waiting"]))

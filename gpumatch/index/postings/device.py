@@ -9,12 +9,12 @@ import numpy as np
 from gpumatch.device.candidates import OnDevice, found_in, waiting_runs
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Coded
-from gpumatch.device.resident import HeldIndex, Resident
+from gpumatch.device.resident import DeviceIndex, Resident
 from gpumatch.kernels.cuda import postings
 from gpumatch.kernels.postings import LINE
 
 
-def candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+def candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
     a, xp = index.arrays, card.xp
     entries = (coded.event, coded.attribute, coded.code)
     lists: tuple[Any, ...] = (a["cell_shift"], a["filters"], a["heads"], a["rest"])

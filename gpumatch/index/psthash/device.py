@@ -7,12 +7,12 @@ from typing import Any
 from gpumatch.device.candidates import OnDevice, found_in, runs_of
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Coded
-from gpumatch.device.resident import HeldIndex, Resident
+from gpumatch.device.resident import DeviceIndex, Resident
 from gpumatch.index.postings.device import candidates as outside
 from gpumatch.kernels.cuda import psthash
 
 
-def _candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
     a = index.arrays
     keys = yield from outside(card, resident, index, coded)
     if len(a["pairs"]) == 0:

@@ -9,13 +9,13 @@ import numpy as np
 from gpumatch.device.candidates import OnDevice, found_in, one_each, runs_of
 from gpumatch.device.card import Card, Job, OverBudget
 from gpumatch.device.encode import Coded
-from gpumatch.device.resident import HeldIndex, Resident
+from gpumatch.device.resident import DeviceIndex, Resident
 from gpumatch.device.verify import distinct, rows_of, verified
 from gpumatch.index.tama import Tama, count_false, weights
 from gpumatch.kernels.cuda import postings, tama, work
 
 
-def _candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) -> Job[list[Any]]:
+def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
     a, xp = index.arrays, card.xp
     entries = (coded.event, coded.attribute, coded.code, resident.multi)
     lines = (a["directory"], a["cell_ptr"], a["cells"], a["node_ptr"])
@@ -35,7 +35,7 @@ def _candidates(card: Card, resident: Resident, index: HeldIndex, coded: Coded) 
 
 
 def _count_false(
-    card: Card, resident: Resident, rows_held: Any, index: HeldIndex, coded: Coded, answers: list[Any]
+    card: Card, resident: Resident, rows_held: Any, index: DeviceIndex, coded: Coded, answers: list[Any]
 ) -> Job[None]:
     """Count how many answers to some of the events are false, which an approximate index may give."""
     params, xp = index.flat.params, card.xp
