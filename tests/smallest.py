@@ -79,18 +79,18 @@ SMALLEST: dict[str, dict[str, int]] = {
 }
 # Numbers that tests of their own lower, and the file where they do.
 ELSEWHERE: dict[str, dict[str, str]] = {
-    "gpumatch/cli/commands/build.py": {"_ROWS_AT_ONCE": "test_cli.py"},
+    "gpumatch/cli/commands/build.py": {"_ROWS_AT_ONCE": "cli/test_cli.py"},
     "gpumatch/cli/commands/match.py": dict.fromkeys(
-        ("_EVENTS_AT_FIRST", "_EVENTS_TO_TELL", "_PAIRS_AT_ONCE"), "test_cli.py"
+        ("_EVENTS_AT_FIRST", "_EVENTS_TO_TELL", "_PAIRS_AT_ONCE"), "cli/test_cli.py"
     ),
     "gpumatch/index/gem/device.py": {"_SHARE": "sim/test_edges.py"},
     "gpumatch/device/matching.py": {"_EVENTS": "sim/test_edges.py", "_FEW": "sim/test_edges.py"},
     "gpumatch/index/postings/compound.py": {"_LINES": "conformance/test_groups.py"},
-    "gpumatch/cli/jsonlines.py": {"_BLOCK_BYTES": "test_tables.py"},
-    "gpumatch/cli/files.py": {"_BLOCK_BYTES": "test_tables.py"},
-    "gpumatch/subscriptions/shares.py": {"_SHARE": "test_shares.py"},
+    "gpumatch/cli/jsonlines.py": {"_BLOCK_BYTES": "cli/test_files.py"},
+    "gpumatch/cli/files.py": {"_BLOCK_BYTES": "cli/test_files.py"},
+    "gpumatch/subscriptions/shares.py": {"_SHARE": "subscriptions/test_shares.py"},
     "gpumatch/index/trials.py": dict.fromkeys(
-        ("_ALIKE", "_EVENTS", "_FEW_EVENTS", "_LEAST", "_SAMPLE"), "test_trials.py"
+        ("_ALIKE", "_EVENTS", "_FEW_EVENTS", "_LEAST", "_SAMPLE"), "index/test_trials.py"
     ),
     "spark_plugin/worker.py": dict.fromkeys(("SLICE_ROWS", "SLICE_BYTES"), "spark/test_worker.py"),
 }

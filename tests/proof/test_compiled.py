@@ -32,7 +32,7 @@ from gpumatch.proof.compiled import (
 )
 from gpumatch.proof.occupancy import MULTIPROCESSORS, Occupancy, occupancy
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.skipif(simulated(), reason="numba compiles nothing while it simulates CUDA"),

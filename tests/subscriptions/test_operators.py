@@ -22,7 +22,7 @@ from gpumatch.subscriptions import longform
 from gpumatch.subscriptions.block import Attributes, Block
 from gpumatch.subscriptions.longform import predicate_block
 from tests.conformance.strategies import events, expressions, schemas
-from tests.test_longform import operator, table, written
+from tests.subscriptions.test_longform import operator, table, written
 
 SCHEMA = {"i": "int64", "j": "int64", "x": "float64", "s": "string", "tags": "list<int64>"}
 NUMBERS = {"a": "int64", "b": "int64", "c": "float64"}

@@ -16,7 +16,7 @@ from gpumatch.expr import Expr, Op, evaluate
 from gpumatch.parallel import threads
 from gpumatch.schema import Schema
 
-BENCH = str(Path(__file__).parents[1] / "bench")
+BENCH = str(Path(__file__).parents[2] / "bench")
 sys.path.insert(0, BENCH)  # scripts import each other by bare names
 try:
     abe, abe_ads, planes, translation = (

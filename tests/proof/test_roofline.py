@@ -590,7 +590,7 @@ def test_command_with_unknown_names(args: list[str], message: str, capsys: pytes
 
 
 def test_what_is_counted_again_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")  # scripts import each other by bare names
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "bench")  # scripts import each other by bare names
     bounds = importlib.import_module("bounds")
     file = tmp_path / "roofline.json"
     for number, (workload, index) in enumerate(
@@ -603,7 +603,7 @@ def test_what_is_counted_again_takes_its_place(tmp_path: Path, monkeypatch: pyte
 
 def test_a_million_subscriptions_on_an_h100() -> None:
     """What is kept of the published workload: over a million events per second are not excluded."""
-    kept = json.loads((Path(__file__).parents[1] / "bench/results/roofline.json").read_text())
+    kept = json.loads((Path(__file__).parents[2] / "bench/results/roofline.json").read_text())
     found = {(it["workload"], it["index"]): it for it in kept["results"]}
     [h100] = [it for it in found["w1-1m", "auto: gem"]["bounds"] if it["gpu"] == "H100"]
     assert h100["bound in events/s"] > 1_000_000

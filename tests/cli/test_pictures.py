@@ -23,7 +23,7 @@ from gpumatch.index.gem import picture
 from gpumatch.store.segment import Segment
 from gpumatch.workloads import Workload, stocks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(5)
 
 
