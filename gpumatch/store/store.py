@@ -139,12 +139,13 @@ class Store:
         """
         with self._compacting:
             with self._changing:
+                self._kept = len(self._state.snapshot.segments)  # what is built anew need not be merged before
                 before = self.sealed()
+                if self._kept == 0:  # the tail is all there is, and has just been built
+                    return
                 self._kept = len(before.segments)
             try:
                 sources = _sources(before)
-                if not sources:
-                    return
                 built = self._build(join_sources(self._attributes, sources, [None] * len(sources)))
                 with self._changing:
                     self._swap(_rebased(built, before, self._state.snapshot))

@@ -155,3 +155,21 @@ def test_a_failed_change_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch) -
     assert matcher.match_one({"x": 1}) == ["s0", "s1"]
     matcher.upsert({"a": "x = 1"})
     assert matcher.match_one({"x": 1}) == ["s0", "s1", "a"]
+
+
+def test_nothing_is_built_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = gm.Matcher(SCHEMA, index="scan")
+    build, built = matcher._store._build, []
+    monkeypatch.setattr(matcher._store, "_build", lambda source: (built.append(len(source)), build(source))[1])
+    matcher.compact()
+    assert built == []
+    matcher.add({at: f"x = {at}" for at in range(100)})
+    matcher.compact()
+    assert built == [100]
+    matcher.add({at: f"x = {at}" for at in range(100, 150)})
+    matcher.compact()
+    assert built == [100, 50, 150]  # the tail too, which others may ask for meanwhile
+    matcher.remove([0])
+    matcher.compact()
+    assert built == [100, 50, 150, 149]
+    assert matcher.match_one({"x": 120}) == [120]
