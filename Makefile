@@ -10,27 +10,36 @@ SIM_ARGS = $(ARGS)
 CUDA = gpu13
 SECONDS = 3600
 
-# numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select none of them.
-SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS) || [ $$? -eq 5 ]
+# numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select no test.
+SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS)
 OTHERS = tests/routing tests/differential tests/test_smallest.py
-SECOND = $(BIN)/python -m pytest $(OTHERS) $(ARGS) || [ $$? -eq 5 ]
 
-.PHONY: demo test test-sim test-long test-gpu lint bench clean
+.PHONY: demo test test-ci lanes test-sim test-long test-gpu lint bench clean
 
 demo: .venv/.run
 	$(BIN)/gpumatch demo $(ARGS)
 
-# Two lanes at once, each on a core of its own; the output of the second, simulator and others, follows. Kernels are
-# compiled before, since each lane would do it.
+# What a newcomer waits for: all but what takes long, with few examples for each property.
 test: .venv/.test
 	$(BIN)/gpumatch warm-up
-	@log=$$(mktemp); status=0; ( ( $(SIMULATED) ) && ( $(SECOND) ) ) > "$$log" 2>&1 & second=$$!; \
-	$(BIN)/python -m pytest $(OTHERS:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	HYPOTHESIS_PROFILE=quick $(MAKE) lanes CHOSEN="-m 'not long'"
+
+# What takes long, and all examples: for every change, after make test.
+test-ci: .venv/.test
+	$(MAKE) lanes CHOSEN="-m 'long or hypothesis'"
+
+# Two lanes at once, each on a core of its own; the output of the second, simulator and others, follows. Kernels must
+# be compiled, else each lane does it.
+lanes:
+	@log=$$(mktemp); status=0; \
+	( ( $(SIMULATED) $(CHOSEN) || [ $$? -eq 5 ] ) && \
+	  ( $(BIN)/python -m pytest $(OTHERS) $(CHOSEN) $(ARGS) || [ $$? -eq 5 ] ) ) > "$$log" 2>&1 & second=$$!; \
+	$(BIN)/python -m pytest $(OTHERS:%=--ignore=%) $(CHOSEN) $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	wait $$second || status=1; cat "$$log"; rm -f "$$log"; exit $$status
 
 # Kernels for CUDA in numba's simulation of a device; what kernels call is compiled for the CPU in the same process.
 test-sim: .venv/.test
-	$(SIMULATED)
+	$(SIMULATED) || [ $$? -eq 5 ]
 
 # The same subscriptions in DuckDB, with another seed each time, until the time is up.
 test-long: .venv/.test

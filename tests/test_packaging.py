@@ -69,6 +69,7 @@ def test_wheel_says_what_it_is(wheel: Path) -> None:
         assert f"\nProvides-Extra: {extra}\n" in metadata
 
 
+@pytest.mark.long
 def test_wheel_matches_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
     home = tmp_path / "venv"
     venv.create(home)

@@ -49,6 +49,7 @@ def satisfied(alerts: pa.Table, event: dict[str, Any]) -> NDArray[np.int64]:
     return np.flatnonzero(holds)
 
 
+@pytest.mark.long
 def test_stock_alerts_in_groups() -> None:
     """Hundreds of alerts share each symbol, and are told apart by their prices."""
     rng = np.random.default_rng(1)
@@ -204,6 +205,7 @@ def unlike(count: int) -> list[str]:
     return texts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("index", "count"), [("auto", 100_000), ("gem", 10_000), ("atree", 10_000)])
 def test_many_texts_of_unlike_shapes(index: str, count: int) -> None:
     texts = unlike(count)

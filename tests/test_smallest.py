@@ -72,6 +72,7 @@ def test_numbers_are_lowered_in_sources(text: str, name: str, right: str) -> Non
     assert lowered(text, name, 7) == right
 
 
+@pytest.mark.long
 def test_the_suite_at_its_smallest(tmp_path: Path) -> None:
     copy_at_smallest(tmp_path)
     environment = {**os.environ, "GPUMATCH_CACHE_DIR": str(tmp_path / "cache"), "HYPOTHESIS_PROFILE": "ci"}

@@ -100,6 +100,7 @@ def needed(program: str, index: str) -> set[str]:
     return set(done.stdout.splitlines())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", [*KINDS, "auto"])
 def test_a_warm_up_does_all_that_is_needed(index: str) -> None:
     done = set().union(*(needed(WARM_UP, name) for name in (KINDS if index == "auto" else ("scan", index))))
@@ -108,6 +109,7 @@ def test_a_warm_up_does_all_that_is_needed(index: str) -> None:
     assert not wanted - done
 
 
+@pytest.mark.long
 def test_after_a_warm_up_nothing_is_compiled(folder: Path) -> None:
     seen: list[tuple[str, int]] = []
     found = gm.warm_up(["scan"], lambda name, count: seen.append((name, count)))

@@ -135,6 +135,7 @@ def test_only_missing_attributes(index: str) -> None:
     assert list(matcher.match(events)) == [[2, 3], [0, 1], [0, 1, 3]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", INDEXES)
 def test_expressions_that_do_not_split(index: str) -> None:
     """XOR over many attributes, and products of ORs, stay programs: same answers, nothing refused."""
@@ -178,6 +179,7 @@ def test_many_rows_of_one_event(index: str, count: int) -> None:
     assert result.rows.tolist() == [*range(count)] * 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", INDEXES)
 def test_a_million_codes(index: str) -> None:
     """More codes than a filter's 16 bits tell apart: the filter lets more through, verification does not."""

@@ -102,6 +102,7 @@ def test_more_than_a_tile_where_few_match(index: IndexParams) -> None:
     check(index, low, low + 0.4, uniform(14, sized(70, few=5), 5))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", INDEXES)
 def test_a_million_constants(index: str) -> None:
     """2^20 distinct bounds in one attribute."""

@@ -47,6 +47,7 @@ def report(request: pytest.FixtureRequest) -> Iterator[Report]:
         print(f"\n{held}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "way", "index", "life"), RUNS)
 def test_duckdb_agrees(name: str, way: str, index: str, life: str, report: Report) -> None:
     wrong = report.run(case_of(name), way, index, life)

@@ -82,6 +82,7 @@ def test_a_folder_that_others_may_write_to_is_neither_read_nor_written(tmp_path:
     assert again.stderr == ""  # nothing was compiled, so nothing could have been kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_file_that_others_may_write_to_is_not_read(tmp_path: Path, mode: int) -> None:
     run(START + "unique()", tmp_path)
@@ -100,6 +101,7 @@ def open_path() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_files_of_root_are_read_by_others_and_those_of_others_by_nobody(open_path: Path) -> None:
     named, aside = open_path / "named", open_path / "tmp"
@@ -167,6 +169,7 @@ assert compilations() == 2
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.long
 def test_a_spoiled_file_is_replaced(tmp_path: Path) -> None:
     run(START + "unique()", tmp_path)
     (file,) = kept(tmp_path)

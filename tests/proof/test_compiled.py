@@ -255,6 +255,7 @@ def test_no_kernel_is_forgotten() -> None:
     assert sorted(decorated()) == sorted(load_kernels())
 
 
+@pytest.mark.long
 def test_every_kernel_is_fit_for_every_architecture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved, kept = tmp_path / "kernels.json", tmp_path / "kept"
     assert main(["kernels", "--check", "--save", str(saved), "--keep", str(kept)]) == 0, capsys.readouterr().err

@@ -14,6 +14,7 @@ from gpumatch.cli import demo
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_demo(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(demo, "SAMPLE", 500)
     demo.run(subscriptions=1_000, events=3_000, out=tmp_path, seed=5)

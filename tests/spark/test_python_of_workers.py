@@ -48,10 +48,12 @@ def script(path: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.long
 def test_local_workers_run_the_python_of_the_driver(tmp_path: Path) -> None:
     assert run(tmp_path).strip() == "[(2.0, 'a')]"
 
 
+@pytest.mark.long
 def test_a_python_without_gpumatch_is_told(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['gpumatch'] = None\n")
     other = script(tmp_path / "other", f'PYTHONPATH="{tmp_path}:$PYTHONPATH" exec "{sys.executable}" "$@"')
