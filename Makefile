@@ -22,7 +22,7 @@ demo: .venv/.run
 # What a newcomer waits for: all but what takes long, with few examples for each property.
 test: .venv/.test
 	$(BIN)/gpumatch warm-up
-	HYPOTHESIS_PROFILE=quick $(MAKE) lanes CHOSEN="-m 'not long'"
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(MAKE) lanes CHOSEN="-m 'not long'"
 
 # What takes long, and all examples: for every change, after make test.
 test-ci: .venv/.test
