@@ -46,7 +46,7 @@ def main() -> None:
 def device_bytes(matcher: gm.Matcher) -> int:
     """Of all that a device holds of a matcher between calls."""
     segments = matcher._seal().segments
-    parts = (Parts(s.attributes, s.used, s.book, s.table, [part.index for part in s.parts]) for s in segments)
+    parts = (Parts(s.attributes, s.used, s.book, s.table, [(p.index, p.work) for p in s.parts]) for s in segments)
     return sum(part.nbytes for part in parts)
 
 
