@@ -10,36 +10,32 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-import abe_ads
-from abe import BooleanWorkload, abe
-from boolean_measure import ENGINES, BooleanJob, BooleanResult, Facts, results_of
-from jobs import finish, parser, positive, terminal
-from plots import Axis, Line, draw
-from report import status, us
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
+
+from engines import BOOLEAN
+from generators import ads
+from generators.abe import abe
+from measuring.expressions import BooleanJob, BooleanResult, Facts
+from measuring.jobs import Source, run_all
+from measuring.options import parser, positive, some_of
+from measuring.plots import Axis, draw, lines
+from measuring.report import by_engine, finish, headed, matches, status, terminal, us
 
 BASELINES = {"numpy bit planes": "planes", "numba scan": "scan", "translation": "DNF"}
 MIB = 2**20
 
 
-class Case(NamedTuple):
-    """A workload of a part, at its place on the x axis if it is one of several."""
-
-    name: str
-    size: int
-    generate: Callable[..., BooleanWorkload]
-    x: int = 0
-
-
 class Part(NamedTuple):
-    cases: tuple[Case, ...]
+    """Workloads, by their place on the x axis where there are several."""
+
+    cases: dict[int, Source]
     finding: str  # the thesis's
     axis: str = ""
     cores: bool = False  # on all cores too
@@ -55,15 +51,17 @@ class Figure(NamedTuple):
 
 
 PARTS = {
-    "defaults": Part((Case("abe", 1_000_000, abe),), "A-Tree is the fastest at any number of expressions", cores=True),
-    "ads": Part((Case("ads", abe_ads.SIZE, abe_ads.ads),), "table 10.4.2", cores=True),
+    "defaults": Part(
+        {0: Source("abe", 1_000_000, abe)}, "A-Tree is the fastest at any number of expressions", cores=True
+    ),
+    "ads": Part({0: Source("ads", ads.SIZE, ads.ads)}, "table 10.4.2", cores=True),
     "repeats": Part(
-        tuple(Case(f"repeats={x}", 200_000, partial(abe, repeats=x), x) for x in range(6)),
+        {x: Source(f"repeats={x}", 200_000, partial(abe, repeats=x)) for x in range(6)},
         "A-Tree is flat in time and memory, all others rise",
         "repeats of each expression",
     ),
     "depth": Part(
-        tuple(Case(f"depth={x}", 100_000, partial(abe, depth=x), x) for x in range(1, 7)),
+        {x: Source(f"depth={x}", 100_000, partial(abe, depth=x)) for x in range(1, 7)},
         "all rise; translation and BDD run out of 128 GB from depth 4 on",
         "depth of expressions",
     ),
@@ -87,7 +85,7 @@ def main() -> int:
         console.print(_sweep(name, results) if PARTS[name].axis else _engines(name, results))
         if PARTS[name].axis:
             for path in _draw(name, options, results):
-                console.print(f"drawn to {path}", markup=False)
+                console.print(f"drawn to {path}")
         figures = {"paper": [f._asdict() for f in PAPER]} if name == "ads" else {}
         told = {"workloads": [asdict(one) for one in facts], "finding": PARTS[name].finding, **figures}
         code |= finish(console, f"boolean-{name}", options, results, told)
@@ -98,8 +96,8 @@ def _options() -> argparse.Namespace:
     cores = os.cpu_count() or 1
     options = parser(__doc__ or "")
     add = options.add_argument
-    add("--parts", type=partial(_chosen, PARTS), default=",".join(PARTS), help="of " + ", ".join(PARTS))
-    add("--engines", type=partial(_chosen, ENGINES), default=",".join(ENGINES), help="names, or parts of them")
+    add("--parts", type=some_of(PARTS), default=",".join(PARTS), help="of " + ", ".join(PARTS))
+    add("--engines", type=some_of(BOOLEAN), default=",".join(BOOLEAN), help="names, or parts of them")
     add("--cores", type=positive, default=cores, help="threads of the second run of defaults and ads; 1 is none")
     add("--batch", type=positive, default=1000, help="events per call")
     add("--seconds", type=float, default=2.0, help="aim of a pass of the scan, which gets fewer events then")
@@ -109,45 +107,24 @@ def _options() -> argparse.Namespace:
     return options.parse_args()
 
 
-def _chosen(names: Mapping[str, Any], text: str) -> tuple[str, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        if not any(part in name for name in names):
-            raise argparse.ArgumentTypeError(f"nothing is called {part!r}; there are {', '.join(names)}")
-    return tuple(name for name in names if any(part in name for part in parts))
-
-
 def _run(name: str, options: argparse.Namespace, console: Console) -> tuple[list[Facts], list[BooleanResult]]:
     part = PARTS[name]
     threads = sorted({1, options.cores}) if part.cores else [1]
-    jobs = [_job(case, t, options) for t in threads for case in part.cases]
-    facts: dict[str, Facts] = {}
-    results: list[BooleanResult] = []
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("", total=sum(len(job.engines) + 1 for job in jobs))
-        for job in jobs:
-            progress.update(task, description=f"{job.workload}, {job.threads} threads")
-            for one in results_of(job):
-                if isinstance(one, Facts):
-                    facts.setdefault(one.workload, one)
-                else:
-                    results.append(one)
-                progress.advance(task)
-    return list(facts.values()), results
+    jobs = [BooleanJob.of(options, _drawn(case, options), threads=t) for t in threads for case in part.cases.values()]
+    sent = run_all(jobs, console)
+    facts = [one for one in sent if isinstance(one, Facts)][: len(part.cases)]  # the same for all threads
+    return facts, [one for one in sent if isinstance(one, BooleanResult)]
 
 
-def _job(case: Case, threads: int, options: argparse.Namespace) -> BooleanJob:
-    generate = case.generate if case.name == "ads" else partial(case.generate, equality=options.equality)
-    given = {name: getattr(options, name) for name in ("engines", "events", "batch", "seconds", "repeats", "clauses")}
-    return BooleanJob(case.name, max(1, round(case.size * options.scale)), generate, threads, **given)
+def _drawn(case: Source, options: argparse.Namespace) -> Source:
+    """With the share of equalities that is asked for, which only ABE-Gen knows."""
+    return case if case.name == "ads" else case._replace(generate=partial(case.generate, equality=options.equality))
 
 
 def _workloads(facts: Sequence[Facts]) -> Table:
-    table = Table(title="workloads", title_justify="left")
     columns = ("", "expressions", "predicates: mean", "least", "most", "distinct: predicates", "sub-expressions",
                "expressions", "checked in Python")  # fmt: skip
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left")
+    table = headed("workloads", *columns)
     keys = ("predicates_mean", "predicates_least", "predicates_most", "distinct_predicates", "distinct_subexpressions",
             "distinct_expressions")  # fmt: skip
     for one in facts:
@@ -163,11 +140,9 @@ def _engines(name: str, results: Sequence[BooleanResult]) -> Table:
     cores = max((r.threads for r in results), default=1)
     base = {r.engine: r.us for r in first if r.engine in BASELINES and r.status == "ok"}
     title = f"{name}: one thread, CPU time; {cores} threads, wall time × {cores}; ×: times as fast as"
-    table = Table(title=title, title_justify="left")
     columns = ("engine", "µs/event", f"{cores} threads", "build s", "of it index", "B each", "MB", "matches",
                "nodes M", "cost M", *(f"× {BASELINES[b]}" for b in base))  # fmt: skip
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left", no_wrap=not i)
+    table = headed(title, *columns)
     for r in first:
         if r.status != "ok":
             table.add_row(r.engine, status(r))
@@ -189,43 +164,28 @@ def _engines(name: str, results: Sequence[BooleanResult]) -> Table:
 
 
 def _sweep(name: str, results: Sequence[BooleanResult]) -> Table:
-    """A row per engine and a column per place: time, and megabytes."""
+    """A row per engine and a column per place: time, megabytes, seconds to build."""
     part = PARTS[name]
-    table = Table(title=f"µs per event, MB, build s by {part.axis}; thesis: {part.finding}", title_justify="left")
-    table.add_column("engine", no_wrap=True)
-    for case in part.cases:
-        table.add_column(str(case.x), justify="right")
-    found = {(r.engine, r.workload): r for r in results}
-    for engine in dict.fromkeys(r.engine for r in results):
-        row = [found.get((engine, case.name)) for case in part.cases]
-        table.add_row(engine, *("" if r is None else status(r) or _cell(r) for r in row))
-    table.add_section()
-    matches = [max((r.matches for r in results if r.workload == case.name), default=0.0) for case in part.cases]
-    table.add_row("matches per event", *map(us, matches))
-    return table
+    shown = {case.name: str(x) for x, case in part.cases.items()}
+    title = f"µs per event, MB, build s by {part.axis}; thesis: {part.finding}"
+    return by_engine(title, results, _cell, matches(results), shown)
 
 
 def _cell(r: BooleanResult) -> str:
     return f"{us(r.us)}, {(r.bytes or 0) / MIB:,.0f}, {r.build_cpu_s:.1f}"
 
 
-def _draw(name: str, options: argparse.Namespace, results: Sequence[BooleanResult]) -> list[Any]:
+def _draw(name: str, options: argparse.Namespace, results: Sequence[BooleanResult]) -> list[Path]:
     """Time and memory by the parameter that varies."""
     part = PARTS[name]
-    x = {case.name: case.x for case in part.cases}
-    good = [r for r in results if r.status == "ok"]
-
-    def lines(value: Callable[[BooleanResult], float]) -> list[Line]:
-        return [Line(e, [(x[r.workload], value(r)) for r in good if r.engine == e]) for e in ENGINES]
-
-    size = round(part.cases[0].size * options.scale)
+    places = {case.name: x for x, case in part.cases.items()}
+    size = round(next(iter(part.cases.values())).size * options.scale)
     title = f"ABE-Gen, {size:,} distinct expressions. Thesis:\n{part.finding}"
+    time, memory = lines(results, places, lambda r: r.us), lines(results, places, lambda r: (r.bytes or 0) / MIB)
+    path, x = options.out / f"boolean-{name}.png", Axis(part.axis)
     return [
-        draw(options.out / f"boolean-{name}{end}.png", {title: lines(value)}, Axis(part.axis), Axis(label, log=True))
-        for end, label, value in (
-            ("", "µs per event, one thread", lambda r: r.us),
-            ("-memory", "MB", lambda r: (r.bytes or 0) / MIB),
-        )
+        draw(path, {title: time}, x, Axis("µs per event, one thread", log=True)),
+        draw(path.with_stem(f"{path.stem}-memory"), {title: memory}, x, Axis("MB", log=True)),
     ]
 
 

@@ -11,14 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from abe import abe
-from abe_ads import ads
 from rich.console import Console
 
+from generators.abe import abe
+from generators.ads import ads
 from gpumatch.proof.roofline import bound_table, count_given, gpus_named, kernel_table, to_json
-from gpumatch.workloads import WORKLOADS, Workload
+from gpumatch.workloads import WORKLOADS, Workload, make
+from measuring.options import RESULTS
+from measuring.report import save
 
-FILE = Path(__file__).parent / "results" / "roofline.json"
 BOOLEAN: dict[str, Callable[[], Workload]] = {"abe": abe, "abe-ads": ads}
 INDEXES = ("auto", "scan", "pstbloom", "psthash", "gem", "triangle", "tama", "ladder", "atree")
 
@@ -28,31 +29,23 @@ def main() -> None:
     names = (*WORKLOADS, *BOOLEAN)
     options.add_argument("--workloads", default="w1-100k,w1-1m,w2,w3,w4,w5", help=f"of {', '.join(names)}")
     options.add_argument("--indexes", default=",".join(INDEXES), help=f"of {', '.join(INDEXES)}")
-    options.add_argument("--file", type=Path, default=FILE, help="default: results/roofline.json")
+    options.add_argument("--file", type=Path, default=RESULTS / "roofline.json", help="default: results/roofline.json")
     chosen, console = options.parse_args(), Console(width=160)
     gpus = gpus_named([])
     for name in chosen.workloads.split(","):
-        workload = made(name)
+        workload = BOOLEAN[name]() if name in BOOLEAN else make(name)
         for index in chosen.indexes.split(","):
             counted = count_given(name, index, workload)
             console.print(kernel_table(counted, gpus), bound_table(counted, gpus))
-            save(chosen.file, to_json([counted], gpus))
+            update(chosen.file, to_json([counted], gpus))
 
 
-def made(name: str) -> Workload:
-    """A workload of its published size."""
-    if name in BOOLEAN:
-        return BOOLEAN[name]()
-    size, generate = WORKLOADS[name]
-    return generate(size)
-
-
-def save(file: Path, report: dict[str, Any]) -> None:
+def update(file: Path, report: dict[str, Any]) -> None:
     """Write a report, and behind it those results that the file has of others."""
     [new] = report["results"]
     held = json.loads(file.read_text())["results"] if file.exists() else []
     report["results"] = sorted([new, *(it for it in held if key(it) != key(new))], key=order)
-    file.write_text(json.dumps(report, indent=1) + "\n")
+    save(file, report)
 
 
 def key(result: dict[str, Any]) -> tuple[str, str]:

@@ -10,19 +10,22 @@ are copies of an event in vain.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jobs import parser, terminal, write
 from rich.progress import track
 from rich.table import Table
 
+from generators.sieve import zipf
 from gpumatch.routing.sieve.filters import blocks_of, equal_count_filters, equal_width_filters, leak, optimal_filters
 from gpumatch.routing.sieve.groups import Groups
 from gpumatch.routing.sieve.histogram import Histogram
 from gpumatch.routing.sieve.partition import partition
+from measuring.clock import cpu_seconds
+from measuring.options import parser
+from measuring.report import headed, judged, terminal, write
 
 BAR = 10.0  # seconds for 10,000 points and 64 filters
 POINTS, FILTERS = (1_000, 3_000, 10_000), (16, 64)
@@ -77,17 +80,14 @@ def timed() -> Iterator[Timed]:
     for points, owners in track(settings, "programme", transient=True):
         groups, weights = LINES[owners](points)
         for k in FILTERS:
-            start = time.process_time()
-            optimal_filters(groups, weights, k)
-            taken = time.process_time() - start
+            taken = cpu_seconds(partial(optimal_filters, groups, weights, k))
             yield Timed(len(groups.edges), owners, len(blocks_of(groups)[0]), k, taken)
 
 
 def sieve_line(alpha: float, width: int, subscriptions: int, order: str, seed: int = 0) -> tuple[Groups, Any]:
     """Groups of the nodes, and the traffic in each."""
     rng = np.random.default_rng(seed)
-    popularity = np.arange(1, VALUES + 1) ** -alpha
-    traffic = rng.permutation(popularity / popularity.sum())
+    traffic = rng.permutation(zipf(VALUES, alpha))
     low = rng.choice(VALUES, subscriptions, p=traffic)
     high = np.minimum(low + rng.integers(1, 2 * width, subscriptions), VALUES)
     histogram = Histogram.of_counts(np.arange(VALUES + 1), traffic)
@@ -116,26 +116,23 @@ def main() -> int:
     found = list(leaks(max(NODES, round(SUBSCRIPTIONS * given.scale))))
     console.print(_leaks(found))
     verdict = _verdict(times, found)
-    for line in verdict:
-        console.print(line, markup=False)
+    code = judged(console, verdict)
     content = {"times": [t._asdict() for t in times], "leaks": [x._asdict() for x in found], "verdict": verdict}
-    console.print(f"written to {write('filters', given, content)}", markup=False)
-    return int(not all(line.startswith("yes") for line in verdict))
+    console.print(f"written to {write('filters', given, content)}")
+    return code
 
 
 def _times(times: list[Timed]) -> Table:
-    table = Table(title="seconds for the best filters, one core", title_justify="left")
-    for name in ("edge points", "owners", "blocks", "filters", "seconds"):
-        table.add_column(name, justify="right")
+    title = "seconds for the best filters, one core"
+    table = headed(title, "edge points", "owners", "blocks", "filters", "seconds", left=0)
     for t in times:
         table.add_row(f"{t.points:,}", t.owners, f"{t.blocks:,}", str(t.filters), f"{t.seconds:.3f}")
     return table
 
 
 def _leaks(found: list[Leaks]) -> Table:
-    table = Table(title=f"copies of an event in vain, {NODES} nodes, {VALUES:,} values", title_justify="left")
-    for name in ("placed", "alpha", "width", "filters", "wanted", "optimal", "equal width", "equal count"):
-        table.add_column(name, justify="right")
+    columns = ("placed", "alpha", "width", "filters", "wanted", "optimal", "equal width", "equal count")
+    table = headed(f"copies of an event in vain, {NODES} nodes, {VALUES:,} values", *columns, left=0)
     for x in found:
         cells = (f"{value:.3f}" for value in (x.wanted, x.optimal, x.equal_width, x.equal_count))
         table.add_row(x.order, str(x.alpha), str(x.width), str(x.filters), *cells)

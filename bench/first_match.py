@@ -18,6 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from measuring.options import RESULTS
+from measuring.report import save
+
 README = """
 import gpumatch as gm
 from gpumatch import col
@@ -78,7 +81,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="runs, of which the fastest counts")
     parser.add_argument("--only", help="names of cases, with commas: indexes, and 'everything'")
     parser.add_argument("--name", default="now", help="what the numbers are kept under (default: now)")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "first-match.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "first-match.json")
     args = parser.parse_args()
     cases = {name: README.replace("INDEX", repr(name)) for name in INDEXES} | {"everything": EVERYTHING}
     found = {}
@@ -88,7 +91,7 @@ def main() -> None:
     held = json.loads(args.out.read_text()) if args.out.exists() else {}
     machine = {"python": platform.python_version(), "cpus": os.cpu_count(), "machine": platform.machine()}
     held[args.name] = held.get(args.name, {}) | machine | {"load": round(os.getloadavg()[0], 1)} | found
-    args.out.write_text(json.dumps(held, indent=1) + "\n")
+    save(args.out, held)
 
 
 if __name__ == "__main__":

@@ -6,20 +6,18 @@ Every point is checked against brute force before it is timed, on one thread.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs import Source, finish, job, positive, run_all, terminal, timing_parser
-from measure import Result
-from ours import OURS
-from plots import Axis, Line, draw
-from report import status, us
-from rich.table import Table
-
+from engines.ours import OURS
 from gpumatch import workloads
 from gpumatch.workloads import Workload
+from measuring.conjunctions import ConjunctionJob
+from measuring.jobs import Source, run_all
+from measuring.options import positive, timing_parser
+from measuring.plots import Axis, draw, lines
+from measuring.report import by_engine, finish, matches, terminal, us
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 GEM_SIZE = 100_000  # where something else varies
@@ -32,6 +30,9 @@ class Panel(NamedTuple):
     title: str
     axis: Axis
     sources: dict[float, Source]
+
+    def places(self) -> dict[str, float]:
+        return {source.name: x for x, source in self.sources.items()}
 
 
 def _by_n(workload: str, generate: Callable[[int], Workload], scale: float) -> Panel:
@@ -64,40 +65,16 @@ def main() -> int:
     for name in [given.only] if given.only else PLOTS:
         panels = PLOTS[name](given.scale)
         sources = [source for panel in panels for source in panel.sources.values() if source.size <= given.most]
-        results = run_all([job(given, source, 1, INDEXES) for source in sources], console)
+        results = run_all([ConjunctionJob.of(given, source, engines=INDEXES) for source in sources], console)
         for panel in panels:
-            console.print(_table(panel, results))
+            shown = {workload: f"{x:,}" for workload, x in panel.places().items()}
+            title = f"µs per event, {panel.title}, by {panel.axis.label}"
+            console.print(by_engine(title, results, lambda r: us(r.us), matches(results), shown))
         code |= finish(console, f"growth-{name}", given, results)
-        console.print(f"drawn to {_draw(given.out / f'growth-{name}.png', panels, results)}", markup=False)
+        drawn = {panel.title: lines(results, panel.places(), lambda r: r.us) for panel in panels}
+        axes = panels[0].axis, Axis("µs per event, one thread", log=True)
+        console.print(f"drawn to {draw(given.out / f'growth-{name}.png', drawn, *axes)}")
     return code
-
-
-def _table(panel: Panel, results: Sequence[Result]) -> Table:
-    found = {(r.workload, r.engine): r for r in results}
-    table = Table(title=f"µs per event, {panel.title}, by {panel.axis.label}", title_justify="left")
-    table.add_column("engine", no_wrap=True)
-    sources = {x: source for x, source in panel.sources.items() if (source.name, INDEXES[0]) in found}
-    for x in sources:
-        table.add_column(f"{x:,}", justify="right")
-    for engine in INDEXES:
-        cells = [found[source.name, engine] for source in sources.values()]
-        table.add_row(engine, *(status(r) or us(r.us) for r in cells))
-    matches = [found[source.name, INDEXES[0]].matches for source in sources.values()]
-    table.add_section()
-    table.add_row("matches per event", *map(us, matches))
-    return table
-
-
-def _draw(path: Path, panels: Sequence[Panel], results: Sequence[Result]) -> Path:
-    good = {(r.workload, r.engine): r.us for r in results if r.status == "ok"}
-    lines = {
-        panel.title: [
-            Line(engine, [(x, good[s.name, engine]) for x, s in panel.sources.items() if (s.name, engine) in good])
-            for engine in INDEXES
-        ]
-        for panel in panels
-    }
-    return draw(path, lines, panels[0].axis, Axis("µs per event, one thread", log=True))
 
 
 if __name__ == "__main__":

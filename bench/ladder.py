@@ -9,51 +9,15 @@ are compared before any is timed; tests are predicates tested per event, which d
 from __future__ import annotations
 
 import argparse
-import time
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 import gpumatch as gm
+from generators.stocks import stock
 from gpumatch.index.ladder import ORDERS
-from gpumatch.workloads.stocks import FREQUENCY, PRICES, SCHEMA
-
-SYMBOLS = 500
-DAYS = (np.datetime64("1998-01-02"), np.datetime64("2013-12-31"))
-HIGHEST = {**dict.fromkeys(PRICES, 500.0), "volume": 310_000_000}
-
-
-def stock(subscriptions: int, events: int, seed: int = 0) -> tuple[list[str], list[dict[str, Any]]]:
-    """Subscriptions as text, attributes in the schema's order, and events, drawn from the paper's domains.
-
-    A symbol is compared for equality, a date lies in a window of up to a year; prices and volumes are above a bound,
-    below one, or between two.
-    """
-    rng = np.random.default_rng(seed)
-    span = int((DAYS[1] - DAYS[0]).astype(int))
-
-    def used() -> list[str]:
-        return [name for name in SCHEMA if rng.random() < FREQUENCY[name]]
-
-    def value(name: str) -> Any:
-        if name == "date":
-            return (DAYS[0] + rng.integers(0, span)).item()
-        if name == "symbol":
-            return f"s{rng.integers(0, SYMBOLS):03d}"
-        drawn = rng.random() * HIGHEST[name]
-        return int(drawn) if name == "volume" else round(drawn, 2)
-
-    def predicate(name: str) -> str:
-        if name == "symbol":
-            return f"symbol = '{value(name)}'"
-        if name == "date":
-            first = np.datetime64(value(name))
-            return f"date BETWEEN DATE '{first}' AND DATE '{first + rng.integers(1, 365)}'"
-        low, high = sorted((value(name), value(name)))
-        return [f"{name} > {low}", f"{name} < {high}", f"{name} BETWEEN {low} AND {high}"][rng.integers(0, 3)]
-
-    texts = [" AND ".join(map(predicate, used() or ["symbol"])) for _ in range(subscriptions)]
-    return texts, [{name: value(name) for name in used()} for _ in range(events)]
+from gpumatch.workloads.stocks import SCHEMA
+from measuring.clock import cpu_seconds, in_turns
 
 
 def measure(subscriptions: int, events: int, repeats: int) -> dict[str, tuple[float, float]]:
@@ -69,17 +33,10 @@ def measure(subscriptions: int, events: int, repeats: int) -> dict[str, tuple[fl
         found[order] = matcher.match(batch)
         if not np.array_equal(found[order].rows, found["best"].rows):
             raise SystemExit(f"order {order!r} finds other matches than 'best'")
-    times: dict[str, list[float]] = {order: [] for order in ORDERS}
-    for _ in range(repeats):
-        for order, matcher in matchers.items():  # in turns, so that a busy machine disturbs all alike
-            start = time.process_time()
-            matcher.match(batch)
-            times[order].append((time.process_time() - start) / events * 1e6)
-    calls = (repeats + 1) * events
-    return {
-        order: (min(times[order]), matchers[order].stats()["segments"][0]["parts"][0]["tests"] / calls)
-        for order in ORDERS
-    }
+    calls = {order: partial(cpu_seconds, partial(matcher.match, batch)) for order, matcher in matchers.items()}
+    times, called = in_turns(calls, repeats), (repeats + 1) * events
+    tests = {order: matcher.stats()["segments"][0]["parts"][0]["tests"] for order, matcher in matchers.items()}
+    return {order: (times[order] / events * 1e6, tests[order] / called) for order in ORDERS}
 
 
 def main() -> None:

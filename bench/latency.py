@@ -10,10 +10,12 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from jobs import Source, finish, job, positive, run_all, terminal, timing_parser
-from measure import Result
-from report import status, us
 from rich.table import Table
+
+from measuring.conjunctions import ConjunctionJob
+from measuring.jobs import Result, Source, run_all
+from measuring.options import positive, timing_parser
+from measuring.report import finish, headed, status, terminal, us
 
 WORKLOADS = ("w1-100k", "w1-1m", "w2", "w3", "w4", "w5", "w6")
 BATCH, ONE = "gpumatch auto", "gpumatch match_one"
@@ -47,22 +49,21 @@ def main() -> int:
     jobs = []
     for name in [given.only] if given.only else WORKLOADS:
         source = Source.of(name)
-        jobs.append(job(given, source, given.threads, [BATCH]))
-        jobs.append(job(given, source, given.threads, [BATCH, ONE], batch=1))
+        jobs.append(ConjunctionJob.of(given, source, engines=(BATCH,)))
+        jobs.append(ConjunctionJob.of(given, source, engines=(BATCH, ONE), batch=1))
     results = run_all(jobs, console)
     by_workload = [Ways(*results[i : i + 3]) for i in range(0, len(results), 3)]
     console.print(_table(by_workload))
     above = [line for ways in by_workload for line in ways.above()]
     for line in above:
-        console.print(line, markup=False)
+        console.print(line)
     bars = {ways.batch.workload: ways.bar for ways in by_workload}
     return finish(console, "latency", given, results, {"bars": bars}) or int(bool(above))
 
 
 def _table(by_workload: list[Ways]) -> Table:
-    table = Table(title="µs per event: in a batch, and alone: median / 95th percentile, CPU", title_justify="left")
-    for i, name in enumerate(("workload", "in a batch", "batch of one", "CPU", "match_one", "CPU", "bar")):
-        table.add_column(name, justify="right" if i else "left")
+    title = "µs per event: in a batch, and alone: median / 95th percentile, CPU"
+    table = headed(title, "workload", "in a batch", "batch of one", "CPU", "match_one", "CPU", "bar")
     for ways in by_workload:
         cells = [status(ways.batch) or us(ways.batch.us)]
         for r in (ways.batch_of_one, ways.match_one):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
-from jobs import Source, parser, terminal
-from report import machine
 from rich.table import Table
 
 import gpumatch as gm
+from engines.ours import loaded
 from gpumatch.device.resident import Parts
-from gpumatch.workloads import WORKLOADS, RangeWorkload
+from gpumatch.workloads import WORKLOADS, RangeWorkload, make
+from measuring.options import parser
+from measuring.report import machine, save, terminal
 
 CARDS = (16, 24, 80)  # GB
 FREE = 0.75  # of a card for the index: the rest is for events, results and the libraries
@@ -23,13 +22,11 @@ def main() -> None:
     chosen, console = options.parse_args(), terminal()
     rows = []
     for name in chosen.workloads.split(","):
-        source = Source.of(name)
-        workload = source.generate(max(1, round(source.size * chosen.scale)))
+        workload = make(name, chosen.scale)
         for index in INDEXES:
             if index == "gem" and not isinstance(workload, RangeWorkload):
                 continue
-            matcher = gm.Matcher(workload.schema, index, "cpu")
-            workload.add_to(matcher)
+            matcher = loaded(workload, index, "cpu")
             matcher.compact()
             rows.append({"workload": name, "index": index, "bytes": device_bytes(matcher) / len(matcher)})
             console.print(f"{name} {index}: {rows[-1]['bytes']:.0f} bytes per subscription")
@@ -38,15 +35,13 @@ def main() -> None:
         fits = [f"{FREE * card * 1e9 / row['bytes'] / 1e6:,.0f}" for card in CARDS]
         table.add_row(row["workload"], row["index"], f"{row['bytes']:.0f}", *fits)
     console.print(table)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    content = {"machine": machine(), "scale": chosen.scale, "results": rows}
-    (chosen.out / "memory.json").write_text(json.dumps(content, indent=1) + "\n")
+    save(chosen.out / "memory.json", {"machine": machine(), "scale": chosen.scale, "results": rows})
 
 
 def device_bytes(matcher: gm.Matcher) -> int:
     """Of all that a device holds of a matcher between calls."""
     segments = matcher._seal().segments
-    parts = (Parts(s.attributes, s.used, s.book, s.table, [part.index for part in s.parts]) for s in segments)
+    parts = (Parts(s.attributes, s.used, s.book, s.table, [(p.index, p.work) for p in s.parts]) for s in segments)
     return sum(part.nbytes for part in parts)
 
 

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jobs import Source, finish, job, run_all, terminal, timing_parser
-from measure import Result
-from report import status
 from rich.table import Table
 
 from gpumatch import workloads
+from measuring.conjunctions import ConjunctionJob
+from measuring.jobs import Result, Source, run_all
+from measuring.options import timing_parser
+from measuring.report import finish, headed, status, terminal
 
 KB = 1024
 
@@ -58,7 +59,7 @@ def main() -> int:
     given, console = options.parse_args(), terminal()
     chosen = [figure for figure in FIGURES if given.only in (None, figure.workload)]
     jobs = [
-        job(given, source, 1, [figure.engine for figure in chosen if figure.workload == name])
+        ConjunctionJob.of(given, source, engines=tuple(figure.engine for figure in chosen if figure.workload == name))
         for name, source in SOURCES.items()
         if given.only in (None, name)
     ]
@@ -70,12 +71,9 @@ def main() -> int:
 
 def _table(figures: Sequence[Figure], results: Sequence[Result]) -> Table:
     title = "beside the papers: seconds to build per million subscriptions, bytes for each, ms per event"
-    table = Table(
-        title=title, title_justify="left", caption="index: of the build, what is left after loading; one core"
-    )
     names = ("workload", "index", "paper", "s", "B", "ms", "ours: s", "of it index", "B", "ms")
-    for i, name in enumerate(names):
-        table.add_column(name, justify="left" if i < 3 else "right", no_wrap=i in (1, 2))
+    table = headed(title, *names, left=3)
+    table.caption = "index: of the build, what is left after loading; one core"
     found = {(r.engine, r.workload): r for r in results}
     for figure in figures:
         result = found[figure.engine, figure.workload]

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
+
+import gpumatch as gm
+from measuring.clock import best
+from measuring.report import terminal
 
 SCHEMA = {"title": "string", "px": "float64"}
 REPEATS = 7
@@ -45,10 +46,8 @@ def main() -> int:
     parser.add_argument("--patterns", type=int, default=5000, help="distinct patterns (default 5000)")
     parser.add_argument("--events", type=int, default=10_000, help="(default 10000)")
     options = parser.parse_args()
-    import gpumatch as gm
-
     gm.set_num_threads(1)
-    rng, console = np.random.default_rng(0), Console(highlight=False)
+    rng, console = np.random.default_rng(0), terminal()
     known = words(rng, 20_000)
     conditions = patterns(rng, known, options.patterns)
     titles = [" ".join(rng.choice(known, 6)) for _ in range(options.events)]
@@ -63,32 +62,23 @@ def main() -> int:
         matcher.add({at: f"{some[number]} AND px > {at % 90}" for at, number in enumerate(chosen)})
         batches = [gm.EventBatch.of({"title": given, "px": prices}, matcher.schema) for given in (titles, few)]
         pairs = matcher.match(batches[0]).n_pairs
-        each, repeated = (_best(partial(matcher.match, batch)) / options.events for batch in batches)
-        alone = _best(partial(_one_by_one, matcher, titles[:ALONE])) / ALONE
+        each, repeated = (best(partial(matcher.match, batch), REPEATS) / options.events for batch in batches)
+        alone = best(partial(_one_by_one, matcher, titles[:ALONE]), REPEATS) / ALONE
         console.print(
             f"{name}: {each * 1e6:.1f} µs per event, {repeated * 1e6:.1f} if only 500 titles differ, "
             f"{alone * 1e6:.0f} alone; {pairs / options.events:.1f} matches"
         )
     tried = [text.split("'")[1] for text in conditions[:TRIED]]
     array: Any = pa.array(titles)
-    seconds = _best(lambda: [pc.match_like(array, pattern) for pattern in tried]) * len(conditions) / len(tried)
-    console.print(f"Arrow, each pattern on each title: {seconds / options.events * 1e6:.0f} µs per event")
+    seconds = best(lambda: [pc.match_like(array, pattern) for pattern in tried], REPEATS) / len(tried)
+    each = seconds * len(conditions) / options.events
+    console.print(f"Arrow, each pattern on each title: {each * 1e6:.0f} µs per event")
     return 0
 
 
 def _one_by_one(matcher: Any, titles: list[str]) -> None:
     for title in titles:
         matcher.match_one({"title": title, "px": 50.0})
-
-
-def _best(call: Callable[[], object]) -> float:
-    """CPU seconds on one core."""
-    found = []
-    for _ in range(REPEATS):
-        start = time.process_time()
-        call()
-        found.append(time.process_time() - start)
-    return min(found)
 
 
 if __name__ == "__main__":

@@ -11,27 +11,19 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from abe_ads import ads
-from ladder import stock
-
 import gpumatch as gm
+from engines.ours import loaded
+from generators.ads import ads
+from generators.stocks import stock
 from gpumatch import workloads
 from gpumatch.cli.pictures import draw
-from gpumatch.index import IndexParams
-from gpumatch.workloads import Workload
 from gpumatch.workloads.stocks import SCHEMA
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 
 
-def loaded(index: IndexParams, workload: Workload) -> gm.Matcher:
-    matcher = gm.Matcher(workload.schema, index=index)
-    workload.add_to(matcher)
-    return matcher
-
-
-def on_stocks(index: IndexParams) -> gm.Matcher:
-    matcher = gm.Matcher(SCHEMA, index=index)
+def ladder() -> gm.Matcher:
+    matcher = gm.Matcher(SCHEMA, index="ladder")
     texts, events = stock(5_000, 1_000)
     matcher.observe(events)
     matcher.add(dict(enumerate(texts)))
@@ -39,14 +31,14 @@ def on_stocks(index: IndexParams) -> gm.Matcher:
 
 
 PICTURES: dict[str, Callable[[], gm.Matcher]] = {
-    "scan": lambda: loaded(gm.Scan(), workloads.dense(20_000, dims=100)),
-    "pstbloom": lambda: loaded(gm.PstBloom(), workloads.dense(20_000, dims=10)),
-    "gem": lambda: loaded(gm.Gem(), workloads.gem(20_000, dims=6)),
-    "gem-triangles": lambda: loaded(gm.Gem(cells=32, caches=4), workloads.dense(20_000, dims=6)),
-    "tama": lambda: loaded(gm.Tama(levels=6), workloads.dense(20_000, dims=100)),
-    "psthash": lambda: loaded(gm.PstHash(), workloads.dense(20_000, dims=10)),
-    "ladder": lambda: on_stocks(gm.Ladder()),
-    "atree": lambda: loaded(gm.ATree(), ads(20_000)),
+    "scan": lambda: loaded(workloads.dense(20_000, dims=100), gm.Scan()),
+    "pstbloom": lambda: loaded(workloads.dense(20_000, dims=10), gm.PstBloom()),
+    "gem": lambda: loaded(workloads.gem(20_000, dims=6), gm.Gem()),
+    "gem-triangles": lambda: loaded(workloads.dense(20_000, dims=6), gm.Gem(cells=32, caches=4)),
+    "tama": lambda: loaded(workloads.dense(20_000, dims=100), gm.Tama(levels=6)),
+    "psthash": lambda: loaded(workloads.dense(20_000, dims=10), gm.PstHash()),
+    "ladder": ladder,
+    "atree": lambda: loaded(ads(20_000), gm.ATree()),
 }
 
 

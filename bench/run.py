@@ -6,25 +6,28 @@ import argparse
 import datetime as dt
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 
-from jobs import Source, finish, job, positive, run_all, terminal, timing_parser
-from measure import ENGINES
-from report import tables
+from rich.table import Table
 
+from engines import ENGINES, NUMPY_INDEXES
 from gpumatch.workloads import WORKLOADS
+from measuring.conjunctions import ConjunctionJob
+from measuring.jobs import Result, Source, run_all
+from measuring.options import positive, some_of, timing_parser
+from measuring.report import by_engine, finish, terminal, us
+
+# For auto at the published sizes: µs per event and core, and how many times as fast as the better numpy index
+GOALS = {"w1-100k": (7, 6), "w1-1m": (60, 6), "w2": (20, 6), "w3": (5, 6), "w4": (12, 3), "w5": (25, 3)}
 
 
 def main() -> int:
     options, console = _options(), terminal()
     started = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H%M%S")
-    jobs = [
-        job(options, Source.of(workload), threads, options.engines, options.batch)
-        for workload in options.workloads
-        for threads in options.threads
-    ]
+    sources = map(Source.of, options.workloads)
+    jobs = [ConjunctionJob.of(options, source, threads=threads) for source in sources for threads in options.threads]
     results = run_all(jobs, console)
-    for table in tables(results):
+    for table in _tables(results):
         console.print(table)
     return finish(console, started, options, results)
 
@@ -33,36 +36,45 @@ def _options() -> argparse.Namespace:
     cores = os.cpu_count() or 1
     options = timing_parser(__doc__ or "")
     add = options.add_argument
-    add(
-        "--workloads",
-        type=_workloads,
-        default="w1,w2,w3,w4,w5,w6",
-        help=f"of {', '.join(WORKLOADS)}, or their beginnings",
-    )
-    add("--engines", type=_engines, default=",".join(ENGINES), help="names, or parts of them")
+    named = some_of(WORKLOADS, str.startswith)
+    add("--workloads", type=named, default="w1,w2,w3,w4,w5,w6", help=f"of {', '.join(WORKLOADS)}, or their beginnings")
+    add("--engines", type=some_of(ENGINES), default=",".join(ENGINES), help="names, or parts of them")
     add("--threads", type=_numbers, default=f"1,{cores}" if cores > 1 else "1", help="numbers of threads")
     add("--batch", type=positive, default=1000, help="events per call")
     return options.parse_args()
 
 
-def _workloads(text: str) -> tuple[str, ...]:
-    return _chosen(text, WORKLOADS, str.startswith)
-
-
-def _engines(text: str) -> tuple[str, ...]:
-    return _chosen(text, ENGINES, str.__contains__)
-
-
-def _chosen(text: str, names: Iterable[str], fits: Callable[[str, str], bool]) -> tuple[str, ...]:
-    chosen = {part: [name for name in names if fits(name, part.strip())] for part in text.split(",")}
-    for part, found in chosen.items():
-        if not found:
-            raise argparse.ArgumentTypeError(f"nothing is called {part!r}; there are {', '.join(names)}")
-    return tuple(name for name in names if any(name in found for found in chosen.values()))
-
-
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive(part) for part in text.split(",")}))
+
+
+def _tables(results: Sequence[Result]) -> list[Table]:
+    threads = sorted({r.threads for r in results})
+    first, shown, better = threads[0], " / ".join(str(t) for t in threads), "the better numpy index"
+    best = {(t, w): _best_numpy(results, t, w) for t in threads for w in {r.workload for r in results}}
+
+    def ratio(r: Result) -> str:
+        base = best[r.threads, r.workload]
+        return f"{base / r.us:.1f}×" if base else ""
+
+    def memory(r: Result) -> str:
+        seconds = r.build_cpu_s if r.threads == 1 else r.build_s
+        return f"{seconds:.1f} s, " + (f"{r.bytes / r.subscriptions:,.0f} B" if r.bytes is not None else "?")
+
+    full = {r.workload for r in results if r.subscriptions == WORKLOADS[r.workload][0] and r.workload in GOALS}
+    goals = {w: " / ".join(us(GOALS[w][0] / t) for t in threads) for w in full}
+    floors = {w: f"{GOALS[w][1]:.1f}×" for w in full}
+    title = f"µs per event, {shown} threads (one: CPU time, more: wall time)"
+    return [
+        by_engine(title, results, lambda r: us(r.us), {"goal": goals}, threads=threads),
+        by_engine(f"times as fast as {better}, {shown} threads", results, ratio, {"floor": floors}, threads=threads),
+        by_engine(f"build time and bytes per subscription, {first} threads", results, memory, {}, threads=[first]),
+    ]
+
+
+def _best_numpy(results: Sequence[Result], threads: int, workload: str) -> float | None:
+    here = [r for r in results if (r.threads, r.workload) == (threads, workload) and r.status == "ok"]
+    return min((r.us for r in here if r.engine in NUMPY_INDEXES), default=None)
 
 
 if __name__ == "__main__":

@@ -26,16 +26,17 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from jobs import parser, positive, terminal, write
 from numpy.typing import NDArray
-from plots import Axis, Line, draw
 from rich.progress import track
 from rich.table import Table
 
+from generators.sieve import DIMS, SUBSCRIPTIONS, SieveWorkload, selective
 from gpumatch.routing.sieve.counting import OptimisticCounter
 from gpumatch.routing.sieve.selective import CostModel, Rule, Selection, select_subscriptions
+from measuring.options import parser, positive
+from measuring.plots import Axis, Line, draw
+from measuring.report import headed, terminal, write
 
-SUBSCRIPTIONS, DIMS, VALUES, ALPHA = 10_000, 50, 10_000, 0.7
 TF, MESSAGES = 1e-4, 20_000
 RATIOS, WIDTHS, MEANS = (0.01, 0.005, 0.001), tuple(range(20, 101, 10)), (3, 5, 7)
 WIDE = (10, 30, 50, 100)  # of Figure 16; the paper does not say which
@@ -46,75 +47,6 @@ TRIED: tuple[tuple[str, Rule, int], ...] = (
     (f"stop, batches of {BATCH}", "stop", BATCH),
     ("best", "best", 1),
 )
-
-
-@dataclass(frozen=True)
-class SieveWorkload:
-    """Subscription i has the half-open ranges ``ptr[i]`` to ``ptr[i + 1] - 1``."""
-
-    ptr: NDArray[np.int64]
-    attribute: NDArray[np.int64]
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-    p: NDArray[np.float64]  # share of messages in each range
-    presence: NDArray[np.float64]  # by attribute: share of messages that have it
-    permutation: NDArray[np.int64]  # by attribute: its values from the most popular on
-
-    def messages(self, n: int, seed: int = 0) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """By attribute the messages that have it, and their values."""
-        rng, found = np.random.default_rng([seed, 1]), {}
-        for attribute, (share, values) in enumerate(zip(self.presence, self.permutation, strict=True)):
-            held = np.flatnonzero(rng.random(n) < share)
-            found[attribute] = held, rng.choice(values, len(held), p=zipf(len(values)))
-        return found
-
-
-def zipf(n: int, alpha: float = ALPHA) -> NDArray[np.float64]:
-    weights = np.arange(1, n + 1) ** -alpha
-    return weights / weights.sum()
-
-
-def selective(
-    n: int = SUBSCRIPTIONS,
-    attributes: int = 5,
-    width: int = 30,
-    *,
-    dims: int = DIMS,
-    values: int = VALUES,
-    present: float = 5,
-    spread: int = 0,
-    seed: int = 0,
-) -> SieveWorkload:
-    """The workload of V-C; ``present`` is how many attributes a message has in the mean.
-
-    A subscription has ``attributes``, or with a ``spread`` as many more or fewer, all numbers as likely.
-    """
-    rng = np.random.default_rng([seed, attributes, width])
-    popularity = rng.permutation(zipf(dims))
-    keys = np.log(popularity) + rng.gumbel(size=(n, dims))  # the highest are a draw without replacement
-    lengths = attributes + rng.integers(-spread, spread + 1, n)
-    attribute = np.argsort(-keys, axis=1)[np.arange(dims) < lengths[:, None]]
-    permutation = np.array([rng.permutation(values) for _ in range(dims)])
-    low = permutation[attribute, rng.choice(values, len(attribute), p=zipf(values))]
-    high = np.minimum(low + rng.integers(1, 2 * width, len(low)), values)
-    share = np.zeros((dims, values + 1))
-    share[np.arange(dims)[:, None], permutation + 1] = zipf(values)
-    below = share.cumsum(axis=1)
-    presence = _presence(popularity, present)
-    p = presence[attribute] * (below[attribute, high] - below[attribute, low])
-    ptr = np.append(0, np.cumsum(lengths))
-    return SieveWorkload(ptr, attribute, low, high, p, presence, permutation)
-
-
-def _presence(popularity: NDArray[np.float64], present: float) -> NDArray[np.float64]:
-    """How often a message has each attribute: ``1 - exp(-t * popularity)``, as in a draw without replacement."""
-    if present >= len(popularity):
-        return np.ones(len(popularity))
-    least, most = 0.0, 1.0 / popularity.min() * len(popularity)
-    for _ in range(100):
-        middle = (least + most) / 2
-        least, most = (middle, most) if -np.expm1(-middle * popularity).sum() < present else (least, middle)
-    return -np.expm1(-most * popularity)
 
 
 def model(ratio: float) -> CostModel:
@@ -160,7 +92,6 @@ def main() -> int:
     console.print(_table(claims))
     console.print(_rule_table(rules))
     panels = _panels(by_ratio, by_width, grid, n)
-    given.out.mkdir(parents=True, exist_ok=True)
     axes = (
         Axis("subscribed attributes in thousands (15, 16), mean width (17)"),
         Axis("throughput, % of arrivals", log=True),
@@ -178,7 +109,7 @@ def main() -> int:
         },
         "counted": [asdict(one) for one in counted],
     }
-    console.print(f"written to {write('sieve', given, content)}, drawn to {picture}", markup=False)
+    console.print(f"written to {write('sieve', given, content)}, drawn to {picture}")
     return int(not all(claim.holds for claim in claims if claim.shape))
 
 
@@ -324,19 +255,16 @@ def _checked(counted: Sequence[Counted]) -> list[Claim]:
 
 
 def _table(claims: Sequence[Claim]) -> Table:
-    table = Table(title="selective subscription: the paper's claims and ours", title_justify="left")
-    for name in ("figure", "claim", "ours (tc/tf 0.01, 0.005, 0.001)", "holds"):
-        table.add_column(name)
+    columns = ("figure", "claim", "ours (tc/tf 0.01, 0.005, 0.001)", "holds")
+    table = Table(*columns, title="selective subscription: the paper's claims and ours", title_justify="left")
     for claim in claims:
         table.add_row(claim.figure, claim.paper, claim.ours, "yes" if claim.holds else "no")
     return table
 
 
 def _rule_table(rules: Mapping[float, Mapping[str, tuple[int, float]]]) -> Table:
-    table = Table(title="attributes subscribed beyond one each, and throughput, by rule", title_justify="left")
-    table.add_column("tc/tf", justify="right")
-    for name in next(iter(rules.values())):
-        table.add_column(name, justify="right")
+    title = "attributes subscribed beyond one each, and throughput, by rule"
+    table = headed(title, "tc/tf", *next(iter(rules.values())), left=0)
     for ratio, by_rule in rules.items():
         table.add_row(f"{ratio:g}", *(f"{added:,}: {_percent(top)}" for added, top in by_rule.values()))
     return table

@@ -8,22 +8,22 @@ threads, medians where a call is short; the pairs of both are compared before an
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
-from report import machine
-from rich.console import Console
 from rich.table import Table
 
 import gpumatch as gm
+from generators.stocks import demo
 from gpumatch.workloads import stocks
+from measuring.clock import best, cpu_seconds
+from measuring.options import RESULTS
+from measuring.report import machine, save, terminal
 
 BATCH = 1_000
 
@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--subscriptions", type=int, nargs="+", default=[20_000, 100_000], metavar="N")
     parser.add_argument("--events", type=int, default=100_000, metavar="N")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "stored.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "stored.json")
     given = parser.parse_args()
     report: dict[str, Any] = {"machine": machine(), "events": given.events, "results": {}}
     for count in given.subscriptions:
@@ -42,15 +42,13 @@ def main() -> None:
             ours, other = both["gpumatch"], both.get("duckdb")
             times = ("", "") if other is None else (f"{other:,.3g}", f"{other / ours:,.1f}")
             table.add_row(name, f"{ours:,.3g}", *times)
-        Console().print(table)
-    given.out.write_text(json.dumps(report, indent=1) + "\n")
+        terminal().print(table)
+    save(given.out, report)
 
 
 def measure(subscriptions: int, count: int) -> dict[str, dict[str, float]]:
     """What each takes for so many alerts and events."""
-    rng = np.random.default_rng(7)
-    walk = stocks.draw_bars(count, rng)
-    events, alerts = stocks.to_events(walk, count), stocks.draw_alerts(subscriptions, walk, rng)
+    alerts, events = demo(subscriptions, count)
     matcher = gm.Matcher(stocks.SCHEMA, device="cpu")
     matcher.add_table(alerts)
     database = duckdb.connect()
@@ -68,15 +66,15 @@ def against_duckdb(matcher: gm.Matcher, database: Any, events: pa.Table) -> dict
     pairs = [set(zip(t.column(0).to_pylist(), t.column(1).to_pylist(), strict=True)) for t in (ours, theirs)]
     if pairs[0] != pairs[1]:
         raise AssertionError(f"DuckDB finds {len(pairs[1]):,} pairs, gpumatch {len(pairs[0]):,}: they differ")
-    ours_s = best(lambda: [part.to_arrow() for part in matcher.match_iter(events)])
+    ours_s = best(lambda: [part.to_arrow() for part in matcher.match_iter(events)], 2)
     database.register("incoming", events)
     database.execute("CREATE OR REPLACE TABLE stored AS SELECT * FROM incoming")
-    theirs_s = best(lambda: database.sql(join_sql("stored")).to_arrow_table())
-    ours_ms = [1000 * seconds(lambda batch=batch: matcher.match(batch).to_arrow()) for batch in batches]
-    theirs_ms = [1000 * seconds(lambda batch=batch: joined(database, batch)) for batch in batches]
+    theirs_s = best(lambda: database.sql(join_sql("stored")).to_arrow_table(), 2)
+    ours_ms = 1000 * median(lambda batch: matcher.match(batch).to_arrow(), batches)
+    theirs_ms = 1000 * median(partial(joined, database), batches)
     return {
         "a stored table, s": {"gpumatch": ours_s, "duckdb": theirs_s},
-        f"a batch of {BATCH:,}, ms": {"gpumatch": statistics.median(ours_ms), "duckdb": statistics.median(theirs_ms)},
+        f"a batch of {BATCH:,}, ms": {"gpumatch": ours_ms, "duckdb": theirs_ms},
     }
 
 
@@ -97,8 +95,7 @@ def join_sql(events: str) -> str:
 def alone(matcher: gm.Matcher, events: pa.Table) -> dict[str, dict[str, float]]:
     """Microseconds of ``match_one``."""
     rows = events.slice(0, 1_000).select(list(stocks.SCHEMA)).to_pylist()
-    times = [1e6 * seconds(lambda row=row: matcher.match_one(row)) for row in rows]
-    return {"match_one, µs": {"gpumatch": statistics.median(times)}}
+    return {"match_one, µs": {"gpumatch": 1e6 * median(matcher.match_one, rows)}}
 
 
 def changes(matcher: gm.Matcher, alerts: pa.Table, events: pa.Table) -> dict[str, dict[str, float]]:
@@ -112,21 +109,20 @@ def changes(matcher: gm.Matcher, alerts: pa.Table, events: pa.Table) -> dict[str
         "upsert": lambda i: matcher.upsert({f"newer-{i}": texts[i]}),
         "remove": lambda i: matcher.remove([f"new-{i}"]),
     }
-    found = {}
-    for name, change in calls.items():
-        times = [1000 * seconds(lambda i=i, change=change: (change(i), matcher.match_one(row))) for i in range(50)]
-        found[f"{name}, then match_one, ms"] = {"gpumatch": statistics.median(times)}
-    return found
+
+    def changed(change: Callable[[int], Any], i: int) -> None:
+        change(i)
+        matcher.match_one(row)
+
+    return {
+        f"{name}, then match_one, ms": {"gpumatch": 1000 * median(partial(changed, change), range(50))}
+        for name, change in calls.items()
+    }
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
-
-
-def best(call: Callable[[], Any], times: int = 2) -> float:
-    return min(seconds(call) for _ in range(times))
+def median(call: Callable[[Any], Any], given: Iterable[Any]) -> float:
+    """Of the CPU seconds that a call takes for each."""
+    return statistics.median(cpu_seconds(partial(call, one)) for one in given)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,16 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
-from jobs import parser, positive, terminal, write
-from plots import Axis, Line, draw
 from rich.progress import track
 from rich.table import Table
 
 import gpumatch as gm
+from engines.ours import batch_of, loaded
 from gpumatch import workloads
 from gpumatch.index.tama import discretise
+from measuring.options import parser, positive
+from measuring.plots import Axis, Line, draw
+from measuring.report import headed, judged, terminal, write
 
 Rates: TypeAlias = dict[int, float]  # by level
 BAR, AT = 5e-4, 20  # what the paper found, and at which level
@@ -54,13 +56,10 @@ def _check(line: discretise.Line, lo: Any, width: float, cells: Any) -> None:
 def of_index(n: int, k: int, events: int, levels: range) -> tuple[Rates, Rates]:
     """By level the rate that ``stats()`` tells, and the one counted against exact results."""
     workload = replace(workloads.tama(n, k, k), present=k, planted=False)
-    batch = gm.EventBatch.from_csr(*workload.events(events))
-    exact = gm.Matcher(workload.schema)
-    workload.add_to(exact)
-    true, told, counted = exact.count(batch), Rates(), Rates()
+    batch = batch_of(workload.events(events))
+    true, told, counted = loaded(workload).count(batch), Rates(), Rates()
     for level in track(levels, f"Tama(approximate=True), {k} ranges", transient=True):
-        matcher = gm.Matcher(workload.schema, index=gm.Tama(levels=level, approximate=True))
-        workload.add_to(matcher)
+        matcher = loaded(workload, gm.Tama(levels=level, approximate=True))
         found = matcher.count(batch)
         if (found < true).any():
             raise SystemExit(f"Tama(levels={level}, approximate=True) loses matches of {(found < true).sum()} events")
@@ -81,28 +80,24 @@ def main() -> int:
     grid = {(k, width): on_values(n, k, width, AT) for k in range(1, 11) for width in WIDTHS}
     console.print(_by_setting(grid))
     verdict = _verdict(values[1], grid)
-    for line in verdict:
-        console.print(line, markup=False)
+    code = judged(console, verdict)
     lines = [Line(f"{k} ranges, values", list(rates.items())) for k, rates in values.items()]
     for k, (told, _) in index.items():
         lines.append(Line(f"{k} ranges, stats() of the index", [(x, y) for x, y in told.items() if y], joined=False))
-    given.out.mkdir(parents=True, exist_ok=True)
     axes = Axis("levels"), Axis("share of the found that is false", log=True)
     picture = draw(given.out / "tama.png", {"ranges of width 0.01": lines}, *axes, (f"{BAR:g}", BAR))
     rates = {"values": values, "index": {k: {"stats": told, "counted": all_} for k, (told, all_) in index.items()}}
     settings = [{"ranges": k, "width": w, "fpr": rate, "found": found} for (k, w), (rate, found) in grid.items()]
     path = write("tama", given, {"subscriptions": n, **rates, f"at_{AT}_levels": settings, "verdict": verdict})
-    console.print(f"written to {path}, drawn to {picture}", markup=False)
-    return int(not all(line.startswith("yes") for line in verdict))
+    console.print(f"written to {path}, drawn to {picture}")
+    return code
 
 
 def _by_level(values: Mapping[int, Rates], index: Mapping[int, tuple[Rates, Rates]]) -> Table:
-    table = Table(title="false positive rate by levels, ranges of width 0.01", title_justify="left")
     columns: dict[str, Rates] = {f"values, {k}": rates for k, rates in values.items()}
     for k, (told, counted) in index.items():
         columns |= {f"stats(), {k}": told, f"counted, {k}": counted}
-    for name in ("levels", *columns):
-        table.add_column(name, justify="right")
+    table = headed("false positive rate by levels, ranges of width 0.01", "levels", *columns, left=0)
     for level in values[1]:
         table.add_row(str(level), *(f"{rates[level]:.2e}" if level in rates else "" for rates in columns.values()))
     return table
@@ -110,9 +105,7 @@ def _by_level(values: Mapping[int, Rates], index: Mapping[int, tuple[Rates, Rate
 
 def _by_setting(grid: Mapping[tuple[int, float], tuple[float, float]]) -> Table:
     title = f"false positive rate at {AT} levels; in brackets where {EVENTS:,} uniform events find nothing"
-    table = Table(title=title, title_justify="left")
-    for name in ("ranges", *(f"width {width}" for width in WIDTHS)):
-        table.add_column(name, justify="right")
+    table = headed(title, "ranges", *(f"width {width}" for width in WIDTHS), left=0)
     for k in range(1, 11):
         cells = [grid[k, width] for width in WIDTHS]
         table.add_row(str(k), *(f"{rate:.2e}" if EVENTS * found >= 1 else f"({rate:.2e})" for rate, found in cells))

@@ -7,88 +7,23 @@ and with every text of a new shape left to the parser, as it was before texts we
 from __future__ import annotations
 
 import argparse
-import datetime as dt
-import json
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
-from report import machine
 from rich.console import Console
-from rich.table import Table
 
 import gpumatch as gm
+from generators.texts import SCHEMA, expressions
 from gpumatch.subscriptions import intake as sources
+from measuring.clock import cpu_seconds, in_turns
+from measuring.report import headed, machine, save, terminal
 
-Generator = np.random.Generator
-TYPES = {  # how many attributes there are of each
-    "int64": 9, "int32": 3, "float64": 9, "float32": 2, "bool": 3, "string": 10, "date": 3, "timestamp[us]": 4,
-    "list<string>": 2, "list<int64>": 1,
-}  # fmt: skip
-SCHEMA = {f"{''.join(filter(str.isalnum, kind))}_{at}": kind for kind, count in TYPES.items() for at in range(count)}
 SHAPES = (1, 50, 1000, 10_000)
 BAR_ALIKE, BAR_UNLIKE = 60, 60  # µs per expression, of 50 shapes and of unlike ones
-FIRST_DAY, FIRST_TIME = dt.date(2020, 1, 1), dt.datetime(2024, 1, 1)
-
-# Holes are for constants, {a} is the attribute.
-COMPARISONS = ("{a} = {}", "{a} <> {}", "{a} < {}", "{a} <= {}", "{a} > {}", "{a} >= {}", "{a} BETWEEN {} AND {}")
-LISTS = ("{a} IN ({}, {})", "{a} IN ({}, {}, {}, {})", "{a} NOT IN ({}, {}, {})", "{a} IS NULL", "{a} IS NOT NULL")
-TESTS = {
-    "bool": ("{a}", "NOT {a}", "{a} = TRUE", "{a} IS NULL"),
-    "string": (*COMPARISONS, *LISTS, "{a} = {}", "{a} = {}", "{a} LIKE {%}", "{a} NOT LIKE {%}"),
-}
-CONSTANTS: dict[str, Callable[[Generator], str]] = {
-    "int": lambda rng: str(rng.integers(-1000, 100_000)),
-    "float": lambda rng: f"{rng.normal(0, 1000):.2f}",
-    "string": lambda rng: f"'S{rng.integers(5000)}'",
-    "date": lambda rng: f"DATE '{FIRST_DAY + dt.timedelta(days=int(rng.integers(2000)))}'",
-    "timestamp": lambda rng: f"TIMESTAMP '{FIRST_TIME + dt.timedelta(seconds=int(rng.integers(10**7)))}'",
-}
-
-
-class Shape:
-    """A text with holes, and what fills them."""
-
-    def __init__(self, rng: Generator) -> None:
-        self.holes: list[str] = []
-        count = int(rng.integers(2, 9))
-        plain = rng.random() < 0.25
-        self.text = " AND ".join(self._test(rng) for _ in range(count)) if plain else self._tree(rng, count, 0)
-
-    def filled(self, rng: Generator) -> str:
-        constants = [f"'S{rng.integers(500)}%'" if hole == "%" else CONSTANTS[hole](rng) for hole in self.holes]
-        return self.text.format(*constants)
-
-    def _test(self, rng: Generator) -> str:
-        name = str(rng.choice(list(SCHEMA)))
-        kind = SCHEMA[name].removeprefix("list<").removesuffix(">")
-        test = str(rng.choice(TESTS.get(kind, COMPARISONS + LISTS)))
-        hole = "%" if "{%}" in test else kind.rstrip("0123456789").split("[")[0]
-        self.holes += [hole] * (test.count("{}") + test.count("{%}"))
-        return test.replace("{a}", name).replace("{%}", "{}")
-
-    def _tree(self, rng: Generator, count: int, depth: int) -> str:
-        """So many tests under AND and OR, which mostly alternate; now and then negated."""
-        if count == 1:
-            text = self._test(rng)
-            return f"NOT ({text})" if rng.random() < 0.05 else text
-        cuts = np.sort(rng.permutation(count - 1)[: int(rng.integers(1, 4))]) + 1
-        sizes = np.diff([0, *cuts, count]).tolist()
-        parts = [self._tree(rng, size, depth + 1) for size in sizes]
-        word = " AND " if (depth % 2 == 0) == (rng.random() < 0.75) else " OR "
-        text = word.join(part if size == 1 else f"({part})" for part, size in zip(parts, sizes, strict=True))
-        return f"NOT ({text})" if depth and rng.random() < 0.05 else text
-
-
-def expressions(count: int, shapes: int, seed: int = 0) -> dict[int, str]:
-    """``count`` expressions of so many shapes, mixed."""
-    rng = np.random.default_rng(seed)
-    made = [Shape(rng) for _ in range(min(count, shapes))]
-    return {at: made[at % len(made)].filled(rng) for at in range(count)}
 
 
 @contextmanager
@@ -104,9 +39,7 @@ def before() -> Iterator[None]:
 def seconds(texts: dict[int, str], index: str) -> float:
     """CPU seconds: the bars are for one core, and other processes may hold it up."""
     matcher = gm.Matcher(SCHEMA, index=index, device="cpu")
-    start = time.process_time()
-    matcher.add(texts)
-    return time.process_time() - start
+    return cpu_seconds(partial(matcher.add, texts))
 
 
 def main() -> int:
@@ -116,18 +49,15 @@ def main() -> int:
     parser.add_argument("--index", default="auto", help="index that they are meant for (default auto)")
     parser.add_argument("--out", type=Path, help="JSON to write")
     options = parser.parse_args()
-    console = Console(highlight=False)
-    console.print("for example", *(f"  {text}" for text in expressions(3, 3).values()), sep="\n", markup=False)
+    console = terminal()
+    console.print("for example", *(f"  {text}" for text in expressions(3, 3).values()), sep="\n")
     gm.set_num_threads(1)
     rows = []
     for shapes in (*(n for n in SHAPES if n < options.count), options.count):
         texts = expressions(options.count, shapes)
         seconds({at: texts[at] for at in range(min(300, len(texts)))}, options.index)  # imports
-        times: dict[str, float] = {}
-        for _ in range(options.repeats):
-            with before():
-                times["before"] = min(times.get("before", np.inf), seconds(texts, options.index))
-            times["after"] = min(times.get("after", np.inf), seconds(texts, options.index))
+        after = partial(seconds, texts, options.index)
+        times = in_turns({"before": before()(after), "after": after}, options.repeats)
         us = {name: 1e6 * best / len(texts) for name, best in times.items()}
         rows.append({"shapes": shapes, **{f"{name}_us": round(value, 1) for name, value in us.items()}})
         console.print(f"{shapes:,} shapes: {us['before']:.1f} -> {us['after']:.1f} µs")
@@ -137,15 +67,13 @@ def main() -> int:
 
 
 def _report(console: Console, rows: list[dict[str, float]], options: argparse.Namespace) -> None:
-    table = Table(title=f"µs per expression from text to block, one core, {options.count:,} expressions")
-    for name in ("shapes", "before", "after"):
-        table.add_column(name, justify="right")
+    title = f"µs per expression from text to block, one core, {options.count:,} expressions"
+    table = headed(title, "shapes", "before", "after", left=0)
     for row in rows:
         table.add_row(f"{row['shapes']:,}", f"{row['before_us']:.1f}", f"{row['after_us']:.1f}")
     console.print(table)
     if options.out:
-        held = {"machine": machine(), "count": options.count, "index": options.index, "rows": rows}
-        options.out.write_text(json.dumps(held, indent=1) + "\n")
+        save(options.out, {"machine": machine(), "count": options.count, "index": options.index, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -596,7 +596,7 @@ def test_what_is_counted_again_takes_its_place(tmp_path: Path, monkeypatch: pyte
     for number, (workload, index) in enumerate(
         [("w5", "atree"), ("w2", "scan"), ("w5", "auto: gem"), ("abe", "atree"), ("w5", "auto: scan"), ("w2", "scan")]
     ):
-        bounds.save(file, {"what": "bounds", "results": [{"workload": workload, "index": index, "n": number}]})
+        bounds.update(file, {"what": "bounds", "results": [{"workload": workload, "index": index, "n": number}]})
     kept = [(it["workload"], it["index"], it["n"]) for it in json.loads(file.read_text())["results"]]
     assert kept == [("w2", "scan", 5), ("w5", "auto: scan", 4), ("w5", "atree", 0), ("abe", "atree", 3)]
 

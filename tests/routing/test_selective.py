@@ -21,7 +21,7 @@ from gpumatch.routing.sieve.selective import CostModel, Selection, select_subscr
 BENCH = str(Path(__file__).parents[2] / "bench")
 sys.path.insert(0, BENCH)  # scripts import each other by bare names
 try:
-    sieve = importlib.import_module("sieve")
+    sieve, generator = importlib.import_module("sieve"), importlib.import_module("generators.sieve")
 finally:
     sys.path.remove(BENCH)
 
@@ -145,7 +145,7 @@ def test_the_counter_counts_what_is_expected(rule: Any) -> None:
 
 
 def tops(rule: Any = "all", ratio: float = 0.005, **given: Any) -> float:
-    workload = sieve.selective(1000, **given)
+    workload = generator.selective(1000, **given)
     return float(select_subscriptions(workload.ptr, workload.p, sieve.model(ratio), rule=rule).throughput.max())
 
 
@@ -154,7 +154,7 @@ def test_shapes_of_figures_15_and_16(seed: int) -> None:
     """On a tenth of the subscriptions."""
     small = {"dims": 20, "values": 2000, "present": 4, "seed": seed}
     for ratio in (0.01, 0.005, 0.001):
-        curve = sieve.whole(sieve.selective(1000, **small), ratio).throughput
+        curve = sieve.whole(generator.selective(1000, **small), ratio).throughput
         assert curve[0] < 0.5 * curve.max()
         assert curve[-1] < 0.9 * curve.max()
         assert 0 < curve.argmax() < len(curve) - 1
@@ -181,7 +181,7 @@ def test_shape_of_figure_17(width: int) -> None:
 
 
 def test_the_paper_s_rule_stops_short_and_batches_do_not() -> None:
-    workload, model = sieve.selective(1000), sieve.model(0.005)
+    workload, model = generator.selective(1000), sieve.model(0.005)
     curve, stop, batches, best = (
         select_subscriptions(workload.ptr, workload.p, model, rule=rule, batch=batch)
         for rule, batch in (("all", 1), ("stop", 1), ("stop", 100), ("best", 1))
@@ -192,7 +192,7 @@ def test_the_paper_s_rule_stops_short_and_batches_do_not() -> None:
 
 
 def test_the_workload_is_what_it_says() -> None:
-    workload = sieve.selective(200, attributes=4, width=15, dims=9, values=500, present=3)
+    workload = generator.selective(200, attributes=4, width=15, dims=9, values=500, present=3)
     assert workload.presence.sum() == pytest.approx(3)
     assert all(len(set(workload.attribute[a:b].tolist())) == 4 for a, b in pairwise(workload.ptr.tolist()))
     assert (workload.low < workload.high).all()
@@ -204,9 +204,9 @@ def test_the_workload_is_what_it_says() -> None:
         found.append(float(((values >= low) & (values < high)).sum()) / 20_000)
     assert np.abs(np.array(found) - workload.p).max() < 0.02
     assert np.sum(found) == pytest.approx(workload.p.sum(), rel=0.05)
-    lengths = np.diff(sieve.selective(300, attributes=3, spread=2).ptr)
+    lengths = np.diff(generator.selective(300, attributes=3, spread=2).ptr)
     assert np.unique(lengths).tolist() == [1, 2, 3, 4, 5]
-    assert sieve.selective(10, present=50).presence.tolist() == [1.0] * 50
+    assert generator.selective(10, present=50).presence.tolist() == [1.0] * 50
 
 
 def test_edges() -> None:

@@ -19,10 +19,9 @@ from gpumatch.schema import Schema
 BENCH = str(Path(__file__).parents[2] / "bench")
 sys.path.insert(0, BENCH)  # scripts import each other by bare names
 try:
-    abe, abe_ads, planes, translation = (
-        importlib.import_module(name) for name in ("abe", "abe_ads", "boolean_baselines", "boolean_translation")
-    )
-    measure = importlib.import_module("boolean_measure")
+    programs, abe, ads = (importlib.import_module(f"generators.{name}") for name in ("programs", "abe", "ads"))
+    expressions, translation = (importlib.import_module(f"engines.{name}") for name in ("expressions", "translation"))
+    measuring = importlib.import_module("measuring.expressions")
 finally:
     sys.path.remove(BENCH)
 
@@ -110,7 +109,7 @@ def test_repeats_add_to_the_expressions(repeats: int) -> None:
 def test_attributes_follow_zipf() -> None:
     for alpha, first in ((0.0, 1 / 50), (1.0, 1 / sum(1 / r for r in range(1, 51)))):
         workload = abe.abe(5000, alpha=alpha, dims=50)
-        leaves = workload.programs.operand[workload.programs.kind == abe.PREDICATE]
+        leaves = workload.programs.operand[workload.programs.kind == programs.PREDICATE]
         shares = np.bincount(workload.predicates.attribute[leaves], minlength=50) / len(leaves)
         assert shares[0] == pytest.approx(first, rel=0.1)
         assert len(shares) == 50
@@ -118,7 +117,7 @@ def test_attributes_follow_zipf() -> None:
 
 def test_ranges_are_those_of_w2() -> None:
     workload = abe.abe(5000, equality=0.3)
-    leaves = workload.programs.operand[workload.programs.kind == abe.PREDICATE]
+    leaves = workload.programs.operand[workload.programs.kind == programs.PREDICATE]
     lo, hi = workload.predicates.lo[leaves], workload.predicates.hi[leaves]
     assert np.mean((lo == hi) & (lo < 99)) == pytest.approx(0.3, abs=0.02)
     assert (hi - lo).max() == 50
@@ -128,7 +127,7 @@ def test_ranges_are_those_of_w2() -> None:
 
 
 def test_events_have_distinct_attributes() -> None:
-    for workload in (abe.abe(10), abe_ads.ads(100)):
+    for workload in (abe.abe(10), ads.ads(100)):
         events = workload.events(200)
         attribute, value = events.attribute.reshape(200, 20), events.value.reshape(200, 20)
         assert (np.diff(attribute, axis=1) > 0).all()
@@ -136,7 +135,7 @@ def test_events_have_distinct_attributes() -> None:
         assert (value < workload.cardinality[attribute]).all()
 
 
-@pytest.mark.parametrize("make", [lambda seed: abe.abe(300, seed=seed), lambda seed: abe_ads.ads(300, seed=seed)])
+@pytest.mark.parametrize("make", [lambda seed: abe.abe(300, seed=seed), lambda seed: ads.ads(300, seed=seed)])
 def test_the_seed_decides(make: Any) -> None:
     one, two, other = make(1), make(1), make(2)
     for first, second in zip(one.programs, two.programs, strict=True):
@@ -168,7 +167,7 @@ def test_the_long_form_is_the_program() -> None:
 
 
 def test_large_tables_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abe, "_TABLE_ROWS", 100)
+    monkeypatch.setattr(programs, "_TABLE_ROWS", 100)
     workload = small(n=50)
     ids = [set(table["id"].to_pylist()) for table in workload.tables]
     assert len(ids) > 3
@@ -176,22 +175,22 @@ def test_large_tables_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ads_repeat_their_parts() -> None:
-    workload = abe_ads.ads(20_000)
+    workload = ads.ads(20_000)
     facts = workload.facts()
     assert facts["predicates_least"] == 1
     assert 6 < facts["predicates_mean"] < 10
-    assert 20 < facts["predicates_most"] <= abe_ads.MOST
+    assert 20 < facts["predicates_most"] <= ads.MOST
     assert len(workload.schema) == 122
     assert 0.15 < facts["distinct_expressions"] / 20_000 < 0.26
-    parts = np.count_nonzero(workload.programs.kind != abe.PREDICATE)
+    parts = np.count_nonzero(workload.programs.kind != programs.PREDICATE)
     assert facts["distinct_subexpressions"] < parts / 5
     assert facts["distinct_predicates"] < parts / 10
 
 
 def test_equal_parts_have_equal_hashes_whatever_the_order() -> None:
-    kind = np.array([0, 0, abe.AND, 0, 0, abe.AND, 0, 0, abe.OR, 0, 0, abe.XOR], np.int8)
+    kind = np.array([0, 0, programs.AND, 0, 0, programs.AND, 0, 0, programs.OR, 0, 0, programs.XOR], np.int8)
     operand = np.array([3, 5, 2, 5, 3, 2, 3, 5, 2, 3, 3, 2], np.int32)
-    found = abe.links(abe.Programs(np.arange(0, 13, 3), kind, operand))
+    found = programs.links(programs.Programs(np.arange(0, 13, 3), kind, operand))
     assert found.hashes[2] == found.hashes[5]
     assert len({*found.hashes[[2, 8, 11]].tolist()}) == 3
     assert found.size.tolist() == [1, 1, 3] * 4
@@ -207,7 +206,7 @@ CASES: dict[str, Any] = {
     "not and xor": lambda: small(operators=(0.1, 0.1, 0.3, 0.25, 0.25), depth=4, children=2),
     "repeats": lambda: small(n=40, repeats=3),
     "one attribute": lambda: small(present=1, depth=2),
-    "ads": lambda: abe_ads.ads(300),
+    "ads": lambda: ads.ads(300),
 }
 
 
@@ -219,14 +218,14 @@ def test_engines_agree_with_the_oracle(case: str, engine: str, cores: int) -> No
     events = workload.events(70, seed=5)
     right = oracle(workload, events)
     assert any(right)
-    assert answers(getattr(planes, engine)(cores), workload, events) == right
+    assert answers(getattr(expressions, engine)(cores), workload, events) == right
 
 
 def test_slabs_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planes.BitPlanes, "nodes", 20)
+    monkeypatch.setattr(expressions.BitPlanes, "nodes", 20)
     workload = small(depth=4, n=60)  # one expression may be larger than a slab
     events = workload.events(10, seed=1)
-    engine = planes.BitPlanes(1)
+    engine = expressions.BitPlanes(1)
     assert answers(engine, workload, events) == oracle(workload, events)
     assert len(engine.slabs) > 10
 
@@ -235,15 +234,15 @@ def test_slabs_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_xor_of_many_operands(engine: str) -> None:
     """Three operands and two operators of which one is asked for falsehood too."""
     whole = small(n=1)
-    kind = np.array([0, 0, 0, abe.XOR, 0, 0, 0, abe.XNOR, abe.NOT], np.int8)
+    kind = np.array([0, 0, 0, programs.XOR, 0, 0, 0, programs.XNOR, programs.NOT], np.int8)
     operand = np.array([0, 1, 2, 3, 3, 4, 5, 3, 1], np.int32)
-    table = abe.PredicateTable(np.arange(6, dtype=np.int32), np.zeros(6, np.int64), np.ones(6, np.int64))
-    programs = abe.Programs(np.array([0, 4, 9]), kind, operand)
-    workload = abe.BooleanWorkload("x", whole.schema, np.arange(2), programs, table, 7, whole.cardinality)
+    table = programs.PredicateTable(np.arange(6, dtype=np.int32), np.zeros(6, np.int64), np.ones(6, np.int64))
+    held = programs.Programs(np.array([0, 4, 9]), kind, operand)
+    workload = programs.BooleanWorkload("x", whole.schema, np.arange(2), held, table, 7, whole.cardinality)
     events = workload.events(100)
     right = oracle(workload, events)
     assert {len(found) for found in right} == {0, 1, 2}
-    assert answers(getattr(planes, engine)(1), workload, events) == right
+    assert answers(getattr(expressions, engine)(1), workload, events) == right
 
 
 @pytest.mark.parametrize("case", ["depth 1", "depth 3", "ranges", "not and xor", "repeats", "ads"])
@@ -278,12 +277,12 @@ def test_translation_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_answer_is_found() -> None:
     workload = small()
     events = workload.events(50)
-    engine = planes.BitPlanes(1)
+    engine = expressions.BitPlanes(1)
     engine.build(workload)
     offsets, rows = engine.match(events)
-    assert measure.against_oracle(workload, events, (offsets, rows)) > 1000
+    assert measuring.against_oracle(workload, events, (offsets, rows)) > 1000
     with pytest.raises(AssertionError, match="the answer says"):
-        measure.against_oracle(workload, events, (offsets, (rows + 1) % len(workload.ids)))
+        measuring.against_oracle(workload, events, (offsets, (rows + 1) % len(workload.ids)))
 
 
 class Sent(list[Any]):
@@ -294,27 +293,28 @@ class Sent(list[Any]):
 
 
 def job(**given: Any) -> Any:
-    sizes = {"threads": 1, "events": 60, "batch": 25, "seconds": 0.1, "repeats": 1, "clauses": 100_000}
-    return measure.BooleanJob("abe", 300, small, **{**sizes, "engines": tuple(measure.ENGINES), **given})
+    sizes = {"size": 300, "events": 60, "batch": 25, "seconds": 0.1, "repeats": 1, "clauses": 100_000}
+    kinds = measuring.BooleanJob.kinds
+    return measuring.BooleanJob(**{"workload": "abe", "generate": small, "engines": tuple(kinds), **sizes, **given})
 
 
 def test_a_job_verifies_and_times_all_engines() -> None:
     sent = Sent()
-    measure.run(job(), sent)
+    job().run(sent)
     facts, *results = sent
     assert facts.facts["expressions"] == 300
     assert facts.checked > 1000
-    assert {r.engine: (r.status, r.error) for r in results} == dict.fromkeys(measure.ENGINES, ("ok", ""))
+    assert {r.engine: (r.status, r.error) for r in results} == dict.fromkeys(job().engines, ("ok", ""))
     assert all(r.cpu_us > 0 and r.bytes > 0 and r.matches > 0 for r in results)
     tree = results[0].graph
     assert tree["cost"] == tree["nodes"] + tree["edges"]
 
 
 def test_a_job_tells_what_is_wrong_or_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = planes.BooleanScan.rows_of
-    monkeypatch.setattr(planes.BooleanScan, "rows_of", lambda self, events: [r[:-1] for r in right(self, events)])
+    right = expressions.BooleanScan.rows_of
+    monkeypatch.setattr(expressions.BooleanScan, "rows_of", lambda self, events: [r[:-1] for r in right(self, events)])
     sent = Sent()
-    measure.run(job(engines=("numba scan", "translation"), clauses=100), sent)
+    job(engines=("numba scan", "translation"), clauses=100).run(sent)
     _, scan, translated = sent
     assert scan.status == "wrong"
     assert "missing" in scan.error

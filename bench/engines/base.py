@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumatch.arrays import pointers
 from gpumatch.workloads import DenseEvents, PredicateWorkload, RangeWorkload, SparseEvents, Workload
 
 Events: TypeAlias = "DenseEvents | SparseEvents"
 Rows: TypeAlias = NDArray[np.int64]
 Csr: TypeAlias = tuple[NDArray[np.int64], Rows]  # offsets, rows ascending within an event
+T = TypeVar("T")
 
 
 class Engine(ABC):
@@ -33,7 +35,7 @@ class Engine(ABC):
         return True
 
     @abstractmethod
-    def build(self, workload: Workload) -> None: ...
+    def build(self, workload: Any) -> None: ...
 
     def given(self, events: Events) -> Any:
         """The events as ``match`` takes them; making them so is not timed."""
@@ -53,12 +55,7 @@ class PerEvent(Engine):
     arrays: Sequence[NDArray[Any]] = ()
 
     def match(self, events: Events) -> Csr:
-        if self.threads == 1:
-            return csr(self.rows_of(events))
-        ends = np.linspace(0, count(events), self.threads + 1).astype(int).tolist()
-        with ThreadPoolExecutor(self.threads) as pool:
-            shares = pool.map(self.rows_of, [cut(events, a, b) for a, b in pairwise(ends)])
-            return csr([rows for share in shares for rows in share])
+        return csr([rows for share in shared_out(self.rows_of, events, self.threads) for rows in share])
 
     @abstractmethod
     def rows_of(self, events: Events) -> list[Rows]: ...
@@ -115,25 +112,56 @@ def each(events: Events, dims: int, kind: type = np.float64) -> Iterator[tuple[N
         row[attribute] = np.nan
 
 
-def count(events: Events) -> int:
-    return len(next(iter(events.values()))) if isinstance(events, dict) else len(events.offsets) - 1
+def count(events: Any) -> int:
+    if isinstance(events, SparseEvents):
+        return len(events.offsets) - 1
+    return len(next(iter(events.values()))) if isinstance(events, dict) else len(events)
 
 
-def filled(workload: Workload) -> bool:
-    """Whether some subscriptions have fewer predicates than others."""
-    return isinstance(workload, PredicateWorkload) and bool((workload.sub_attr < 0).any())
-
-
-def cut(events: Events, a: int, b: int) -> Events:
+def cut(events: Any, a: int, b: int) -> Any:
     """Events ``a`` to ``b``."""
     if isinstance(events, dict):
         return {name: values[a:b] for name, values in events.items()}
+    if not isinstance(events, SparseEvents):
+        return events.slice(a, b - a)
     ends = events.offsets[a : b + 1]
     inside = slice(ends[0], ends[-1])
     return SparseEvents(ends - ends[0], events.attribute[inside], events.value[inside], events.names)
 
 
+def batches(events: Any, size: int) -> list[Any]:
+    """The events in parts of so many, the last one maybe of fewer."""
+    return [cut(events, a, min(a + size, count(events))) for a in range(0, count(events), size)]
+
+
+def shared_out(call: Callable[[Any], T], events: Any, threads: int) -> list[T]:
+    """What a call makes of the events, of which every thread takes a share."""
+    if threads == 1:
+        return [call(events)]
+    ends = np.linspace(0, count(events), threads + 1).astype(int).tolist()
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(call, [cut(events, a, b) for a, b in pairwise(ends)]))
+
+
 def csr(rows: Sequence[Rows]) -> Csr:
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(r) for r in rows], out=offsets[1:])
-    return offsets, np.concatenate(rows) if rows else np.zeros(0, np.int64)
+    return pointers(np.array([len(r) for r in rows])), np.concatenate(rows) if rows else np.zeros(0, np.int64)
+
+
+def joined(answers: Sequence[Csr]) -> Csr:
+    """Answers to one part of the events after the other as one."""
+    if len(answers) == 1:
+        return answers[0]
+    return pointers(np.concatenate([np.diff(ends) for ends, _ in answers])), np.concatenate([r for _, r in answers])
+
+
+def difference(answer: Csr, expected: Csr) -> str:
+    """What is wrong with an answer; empty if nothing is."""
+    for e, (got, right) in enumerate(zip(_by_event(answer), _by_event(expected), strict=True)):
+        if not np.array_equal(got, right):
+            extra, missing = np.setdiff1d(got, right)[:5].tolist(), np.setdiff1d(right, got)[:5].tolist()
+            return f"event {e}: {len(got)} rows, expected {len(right)}; not expected {extra}, missing {missing}"
+    return "" if len(answer[1]) == len(expected[1]) else f"{len(answer[1])} rows, expected {len(expected[1])}"
+
+
+def _by_event(answer: Csr) -> list[Rows]:
+    return [answer[1][a:b] for a, b in pairwise(answer[0].tolist())]

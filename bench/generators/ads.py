@@ -17,9 +17,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from abe import AND, NOT, OR, PREDICATE, BooleanWorkload, Programs, ends_of, interned, zipf
 from numpy.typing import NDArray
 
+from generators.programs import AND, NOT, OR, PREDICATE, BooleanWorkload, PredicateTable, Programs, interned, zipf
+from gpumatch.arrays import pointers
 from gpumatch.workloads import popular
 
 SIZE = 1_392_196
@@ -60,7 +61,7 @@ def ads(n: int = SIZE, seed: int = 0) -> BooleanWorkload:
 
 def _blocks(
     rng: np.random.Generator, popularity: NDArray[np.float64], cardinality: NDArray[np.int64], total: int
-) -> tuple[Any, Blocks]:
+) -> tuple[PredicateTable, Blocks]:
     counts = np.maximum(2, np.round(total * popularity / popularity.sum()).astype(np.int64))
     leaves: list[tuple[int, int, int]] = []  # attribute, lo, hi
     kinds: list[int] = []
@@ -103,12 +104,13 @@ def _blocks(
             if form == 2:
                 operator(NOT, 1)
             sizes.append(len(kinds) - before)
-    table, numbers = interned(*np.array(leaves).T, int(cardinality.max()))
+    attribute, lo, hi = np.array(leaves).T
+    table, numbers = interned(attribute, lo, hi, int(cardinality.max()))
     kind, operand = np.array(kinds, np.int8), np.array(operands, np.int32)
     operand[kind == PREDICATE] = numbers
-    offsets = ends_of(np.array(sizes))
-    predicates = np.diff(ends_of(kind == PREDICATE)[offsets])
-    return table, Blocks(Programs(offsets, kind, operand), predicates, ends_of(counts))
+    offsets = pointers(np.array(sizes))
+    predicates = np.diff(pointers(kind == PREDICATE)[offsets])
+    return table, Blocks(Programs(offsets, kind, operand), predicates, pointers(counts))
 
 
 def _groups(rng: np.random.Generator, n: int, popularity: NDArray[np.float64], blocks: Blocks) -> Programs:
@@ -130,16 +132,19 @@ def _groups(rng: np.random.Generator, n: int, popularity: NDArray[np.float64], b
     kind = np.concatenate([blocks.programs.kind, np.full(width - 1, AND, np.int8)])
     operand = np.concatenate([blocks.programs.operand, np.arange(2, width + 1, dtype=np.int32)])
     pieces = np.column_stack([np.where(used, chosen, -1), np.where(joined > 1, last + joined - 2, -1)])
-    flat = Programs(ends_of(sizes), kind, operand).take(pieces[pieces >= 0])
-    ends = ends_of((pieces >= 0).sum(axis=1))
+    flat = Programs(pointers(sizes), kind, operand).take(pieces[pieces >= 0])
+    ends = pointers((pieces >= 0).sum(axis=1))
     return Programs(flat.offsets[ends], flat.kind, flat.operand)
 
 
 def _drawn(rng: np.random.Generator, dims: NDArray[Any], blocks: Blocks) -> NDArray[np.int64]:
     """A block on each of these dimensions."""
-    return blocks.dims[dims] + zipf(rng, blocks.dims[dims + 1] - blocks.dims[dims])
+    first = blocks.dims[dims]
+    drawn: NDArray[np.int64] = first + zipf(rng, blocks.dims[dims + 1] - first)
+    return drawn
 
 
 def skewed(rng: np.random.Generator, n: int, among: int) -> NDArray[np.int64]:
     """Numbers below ``among``, nearly as 1 / sqrt(r): no campaign has a large share of all advertisements."""
-    return (rng.random(n) ** 2 * among).astype(np.int64)
+    numbers: NDArray[np.int64] = (rng.random(n) ** 2 * among).astype(np.int64)
+    return numbers

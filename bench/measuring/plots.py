@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Axis(NamedTuple):
@@ -18,6 +18,13 @@ class Line(NamedTuple):
     name: str
     points: Sequence[tuple[float, float]]
     joined: bool = True
+
+
+def lines(results: Sequence[Any], places: Mapping[str, float], value: Callable[[Any], float]) -> list[Line]:
+    """A line per engine: what was measured on each workload, at its place on the x axis."""
+    good = [r for r in results if r.status == "ok" and r.workload in places]
+    engines = dict.fromkeys(r.engine for r in results)
+    return [Line(name, [(places[r.workload], value(r)) for r in good if r.engine == name]) for name in engines]
 
 
 def draw(
@@ -42,6 +49,7 @@ def draw(
         axis.legend(fontsize="small")
     axes[0][0].set_ylabel(y.label)
     figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
     return path

@@ -1,11 +1,8 @@
-"""Arbitrary Boolean expressions as a workload, and ABE-Gen of the thesis (10.4.1), which draws them at random.
-
-A workload holds its expressions as postfix programs in flat arrays. The same arguments always give the same arrays.
-"""
+"""Arbitrary Boolean expressions as a workload: postfix programs in flat arrays, over a table of distinct predicates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
@@ -14,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpumatch.arrays import pointers, spans
 from gpumatch.expr import Expr, Op, Predicate
 from gpumatch.workloads import Loads, SparseEvents, Workload, distinct, popular
 
 PREDICATE, AND, OR, NOT, XOR, XNOR = range(6)
 NAMES: tuple[Any, ...] = ("", "and", "or", "not", "xor", "xnor")
-OPERATORS = (0.4, 0.4, 0.1, 0.05, 0.05)  # shares of and, or, not, xor, xnor
-WIDEST = 50  # of ranges, as in W2
 _TABLE_ROWS = 32 << 20  # at most in one table, for loading one takes several times its memory
 
 
@@ -36,8 +32,9 @@ class Programs(NamedTuple):
 
     def take(self, rows: NDArray[Any]) -> Programs:
         """The programs with these numbers, in this order."""
-        at, offsets = ragged(self.offsets[rows], self.offsets[rows + 1])
-        return Programs(offsets, self.kind[at], self.operand[at])
+        lengths = np.diff(self.offsets)[rows]
+        at = spans(self.offsets[rows], lengths)
+        return Programs(pointers(lengths), self.kind[at], self.operand[at])
 
 
 class PredicateTable(NamedTuple):
@@ -68,7 +65,7 @@ class BooleanWorkload(Workload):
     @cached_property
     def tables(self) -> list[Any]:
         """The long form with operators as rows; several tables where one would be very large."""
-        return [self.to_arrow(a, b) for a, b in pairwise(_cuts(self.programs.offsets, _TABLE_ROWS))]
+        return [self.to_arrow(a, b) for a, b in pairwise(cuts(self.programs.offsets, _TABLE_ROWS))]
 
     def to_arrow(self, start: int, stop: int) -> Any:
         """Expressions ``start`` to ``stop`` in the long form: a row per predicate and operator, in postfix order."""
@@ -89,7 +86,7 @@ class BooleanWorkload(Workload):
             "value": pa.array(np.where(is_predicate, lo, operand), mask=is_range | (kind == NOT)),
         }
         if is_range.any():
-            ends = np.concatenate([[0], np.cumsum(2 * is_range)]).astype(np.int32)
+            ends = pointers(2 * is_range).astype(np.int32)
             bounds = np.column_stack([lo, hi])[is_range].ravel()
             columns["values"] = pa.ListArray.from_arrays(ends, bounds, mask=pa.array(~is_range))
         return pa.table(columns)
@@ -126,7 +123,7 @@ class BooleanWorkload(Workload):
         """How large the expressions are, and how many distinct parts they have, whatever the order of operands."""
         hashes, roots = links(self.programs).hashes, self.programs.offsets[1:] - 1
         inner = self.programs.kind != PREDICATE
-        leaves = np.diff(np.concatenate([[0], np.cumsum(~inner)])[self.programs.offsets])
+        leaves = np.diff(pointers(~inner)[self.programs.offsets])
         return {
             "expressions": len(self.programs),
             "items": len(inner),
@@ -181,84 +178,6 @@ def _link(kind: Any, operand: Any, size: Any, height: Any, parent: Any, hashes: 
         hashes[i] = mixed ^ (mixed >> np.uint64(31))
 
 
-def abe(
-    n: int = 1_000_000,
-    depth: int = 3,
-    children: int = 4,
-    repeats: int = 0,
-    alpha: float = 0.0,
-    dims: int = 1000,
-    cardinality: int = 100,
-    present: int = 20,
-    equality: float = 1.0,
-    operators: Sequence[float] = OPERATORS,
-    seed: int = 0,
-) -> BooleanWorkload:
-    """ABE-Gen with the thesis's defaults (table 10.4.1).
-
-    The root has depth 1, and a node at depth ``depth`` is a predicate: depth 3 is two levels of operators. AND and OR
-    have ``children`` operands, XOR and XNOR two. Each of ``n`` expressions that are drawn occurs ``1 + repeats``
-    times, in mixed order, so that there are more expressions with more repeats and not fewer distinct ones: only so
-    can the times of engines that do not share rise with repeats, as they do in Fig. 10.3(d).
-
-    What the thesis does not tell: predicates are equalities, except a share of ``1 - equality`` that are ranges 1 to
-    50 wide, cut at the largest value as in W2; the attributes of events are uniform whatever ``alpha`` is, for it
-    tells of predicates only that they follow Zipf's law.
-    """
-    rng = np.random.default_rng([seed, depth, children, dims])
-    step = max(1, 2_000_000 // children ** (depth - 1))  # in parts, so that a level of all trees need not be in memory
-    parts = [_trees(rng, min(step, n - at), depth, children, operators) for at in range(0, n, step)]
-    sizes = np.concatenate([np.diff(part.offsets) for part in parts])
-    kind, operand = (np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[1:])
-    leaves = np.flatnonzero(kind == PREDICATE)
-    attribute = _zipf_ranks(rng, len(leaves), dims, alpha)
-    lo = rng.integers(0, cardinality, len(leaves))
-    width = np.where(rng.random(len(leaves)) < equality, 0, rng.integers(1, WIDEST + 1, len(leaves)))
-    table, operand[leaves] = interned(attribute, lo, np.minimum(lo + width, cardinality - 1), cardinality)
-    programs = Programs(ends_of(sizes), kind, operand)
-    if repeats:
-        programs = programs.take(rng.permutation(np.repeat(np.arange(n), 1 + repeats)))
-    schema = {f"a{d}": "int64" for d in range(dims)}
-    return BooleanWorkload(
-        "abe", schema, np.arange(len(programs)), programs, table, present, np.full(dims, cardinality)
-    )
-
-
-def _trees(rng: np.random.Generator, n: int, depth: int, children: int, operators: Sequence[float]) -> Programs:
-    """Trees level by level from the roots on, then each node at its place in postfix order."""
-    arities = np.array([0, children, children, 1, 2, 2], np.int32)
-    kinds, at = [], np.cumsum(operators)
-    count = n
-    for _ in range(depth - 1):
-        kinds.append((1 + np.searchsorted(at[:-1], rng.random(count) * at[-1], "right")).astype(np.int8))
-        count = int(arities[kinds[-1]].sum())
-    kinds.append(np.zeros(count, np.int8))
-    sizes = [np.ones(count, np.int64)]  # of the part that each node is the root of, the last level first
-    for kind in kinds[-2::-1]:
-        ends = ends_of(arities[kind])
-        below = ends_of(sizes[-1])
-        sizes.append(1 + below[ends[1:]] - below[ends[:-1]])
-    sizes.reverse()
-    offsets = ends_of(sizes[0])
-    first = offsets[:-1]
-    out, operand = np.empty(offsets[-1], np.int8), np.empty(offsets[-1], np.int32)
-    for level, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):
-        place, arity = first + size - 1, arities[kind]
-        out[place], operand[place] = kind, arity
-        if level + 1 < depth:  # operands lie side by side from the first item of the node on
-            below, ends = ends_of(sizes[level + 1]), ends_of(arity)
-            first = below[:-1] + np.repeat(first - below[ends[:-1]], arity)
-    return Programs(offsets, out, operand)
-
-
-def _zipf_ranks(rng: np.random.Generator, n: int, among: int, alpha: float) -> NDArray[np.int64]:
-    """Numbers below ``among`` with P(r) = C / (r + 1)^alpha."""
-    if not alpha:
-        return rng.integers(0, among, n)
-    at = np.cumsum(np.arange(1, among + 1) ** -float(alpha))
-    return np.searchsorted(at[:-1], rng.random(n) * at[-1], "right")
-
-
 def interned(
     attribute: NDArray[Any], lo: NDArray[Any], hi: NDArray[Any], most: int
 ) -> tuple[PredicateTable, NDArray[np.int32]]:
@@ -280,23 +199,12 @@ def interned(
 
 def zipf(rng: np.random.Generator, among: NDArray[Any]) -> NDArray[np.int64]:
     """Numbers from 0 to below those given, nearly as 1 / (r + 1): the whole part of what is even on a log scale."""
-    drawn: NDArray[np.int64] = np.exp(rng.random(among.shape) * np.log(among + 1)).astype(np.int64) - 1
-    return np.minimum(drawn, among - 1)
+    drawn = np.exp(rng.random(among.shape) * np.log(among + 1)).astype(np.int64) - 1
+    below: NDArray[np.int64] = np.minimum(drawn, among - 1)
+    return below
 
 
-def ragged(starts: NDArray[Any], stops: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All numbers of the ranges one after the other, and where each range begins among them."""
-    offsets = ends_of(stops - starts)
-    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], stops - starts), offsets
-
-
-def ends_of(sizes: NDArray[Any]) -> NDArray[np.int64]:
-    out = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=out[1:])
-    return out
-
-
-def _cuts(offsets: NDArray[np.int64], most: int) -> Iterator[int]:
+def cuts(offsets: NDArray[Any], most: int) -> Iterator[int]:
     """Numbers of expressions between which there are at most so many items, or one expression."""
     at, last = 0, len(offsets) - 1
     yield 0

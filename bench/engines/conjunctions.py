@@ -1,13 +1,14 @@
-"""What a good engineer writes in an afternoon with numpy or numba: the engines to beat."""
+"""What a good engineer writes for conjunctions in an afternoon with numpy or numba: the engines to beat."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from engines import Csr, Events, PerEvent, Predicates, Rows, count, each
 from numpy.typing import NDArray
 
+from engines.base import Events, PerEvent, Predicates, Rows, each
+from generators.programs import compiled
 from gpumatch.workloads import RangeWorkload, Workload
 
 
@@ -124,17 +125,12 @@ class NumbaScan(PerEvent):
         attr, lo, hi, self.dims = predicates = Predicates.of(workload)
         self.kind = predicates.value_type()
         self.arrays = (np.ascontiguousarray(attr), lo.astype(self.kind), hi.astype(self.kind))
-        self.scan = _compiled_scan()
 
     def rows_of(self, events: Events) -> list[Rows]:
         out = np.empty(len(self.arrays[0]), np.int64)
-        return [out[: self.scan(*self.arrays, row, out)].copy() for _, _, row in each(events, self.dims, self.kind)]
-
-
-def _compiled_scan() -> Any:
-    import numba
-
-    return numba.njit(nogil=True, cache=True)(_scan)
+        return [
+            out[: compiled(_scan)(*self.arrays, row, out)].copy() for _, _, row in each(events, self.dims, self.kind)
+        ]
 
 
 def _scan(attr: Any, lo: Any, hi: Any, row: Any, out: Any) -> int:
@@ -148,15 +144,3 @@ def _scan(attr: Any, lo: Any, hi: Any, row: Any, out: Any) -> int:
             out[found] = i
             found += 1
     return found
-
-
-def equal(engine_answer: Csr, oracle: BruteForce, events: Events) -> str:
-    """Empty if an engine's answer is the oracle's, else what is wrong with it."""
-    offsets, rows = engine_answer
-    expected_offsets, expected = oracle.match(events)
-    for e in range(count(events)):
-        got, right = rows[offsets[e] : offsets[e + 1]], expected[expected_offsets[e] : expected_offsets[e + 1]]
-        if not np.array_equal(got, right):
-            extra, missing = np.setdiff1d(got, right)[:5].tolist(), np.setdiff1d(right, got)[:5].tolist()
-            return f"event {e}: {len(got)} rows, expected {len(right)}; not expected {extra}, missing {missing}"
-    return "" if len(rows) == len(expected) else f"{len(rows)} rows, expected {len(expected)}"

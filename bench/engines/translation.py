@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from abe import AND, NOT, OR, PREDICATE, XOR, BooleanWorkload, PredicateTable, compiled, ends_of, links
-from engines import Csr, Engine
 from numpy.typing import NDArray
 
+from engines.ours import Ours
+from generators.programs import AND, NOT, OR, PREDICATE, XOR, BooleanWorkload, PredicateTable, compiled, links
+from gpumatch.arrays import pointers
 from gpumatch.expr.keys import MAX, MIN
 from gpumatch.store.source import Source
 from gpumatch.subscriptions.block import RANGE, SET, Block
@@ -210,7 +210,7 @@ def _merge(
     return clauses, literals, pieces
 
 
-class Translation(Engine):
+class Translation(Ours):
     """Every clause of every expression's disjunctive normal form as a conjunction in the index that auto chooses.
 
     A clause becomes what ``add`` makes of a branch of an OR, so that an expression is returned once. It gets there as
@@ -224,26 +224,14 @@ class Translation(Engine):
     def suits(cls, workload: Any) -> bool:
         return clauses_of(workload) <= cls.most
 
-    def build(self, workload: Any) -> None:
-        import gpumatch as gm
-
-        gm.set_num_threads(self.threads)
-        self.from_csr = gm.EventBatch.from_csr
-        self.matcher: Any = gm.Matcher(workload.schema, index="auto")
+    def load(self, workload: Any) -> None:
         made = merged(conjunctions(workload), workload.predicates)
         source = Source(pa.array(workload.ids), None, _block(made, len(workload.ids)), None)
         self.matcher._add_block(source, {}, "raise")
-        start = time.process_time()
-        self.matcher.compact()
-        self.index_s = time.process_time() - start
-        self.variant = f"{len(made.owner):,} conjunctions"
+        self.clauses = len(made.owner)
 
-    def match(self, events: Any) -> Csr:
-        found = self.matcher.match(self.from_csr(*events))
-        return found.offsets, found.rows
-
-    def bytes(self) -> int | None:
-        return int(self.matcher.stats()["bytes"])
+    def chosen(self) -> str:
+        return f"{self.clauses:,} conjunctions"
 
 
 def _block(made: Literals, length: int) -> Block:
@@ -251,7 +239,7 @@ def _block(made: Literals, length: int) -> Block:
     first, last = made.pieces[:-1], made.pieces[1:]
     is_set = last - first > 1
     in_set = np.repeat(is_set, last - first)
-    place = ends_of(in_set)
+    place = pointers(in_set)
     lo, hi = (np.where(is_set, place[end], bound[first]) for end, bound in ((first, made.lo), (last, made.hi)))
     none = np.full(len(made.owner), -1, np.int32)
     ranges = np.repeat(made.attribute, last - first)[in_set], made.lo[in_set], made.hi[in_set]

@@ -1,23 +1,24 @@
-"""Tables of a run, and the machine that it ran on."""
+"""What scripts tell and write: tables, problems, results as JSON, and the machine that they ran on."""
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import importlib.metadata
+import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from measure import NUMPY_INDEXES, Result
+from rich.console import Console
 from rich.table import Table
 
-from gpumatch.workloads import WORKLOADS
-
-# For auto at the published sizes: µs per event and core, and how many times as fast as the better numpy index
-GOALS = {"w1-100k": (7, 6), "w1-1m": (60, 6), "w2": (20, 6), "w3": (5, 6), "w4": (12, 3), "w5": (25, 3)}
+from measuring.jobs import Result
 
 
 def machine() -> dict[str, Any]:
@@ -60,50 +61,27 @@ def _commit() -> str | None:
         return None
 
 
-def tables(results: Sequence[Result]) -> list[Table]:
-    threads = sorted({r.threads for r in results})
-    shown = " / ".join(str(t) for t in threads)
-    best = {(t, w): _best_numpy(results, t, w) for t in threads for w in {r.workload for r in results}}
-
-    def ratio(r: Result) -> str:
-        base = best[r.threads, r.workload]
-        return f"{base / r.us:.1f}×" if base else ""
-
-    def memory(r: Result) -> str:
-        seconds = r.build_cpu_s if r.threads == 1 else r.build_s
-        return f"{seconds:.1f} s, " + (f"{r.bytes / r.subscriptions:,.0f} B" if r.bytes is not None else "?")
-
-    full = {r.workload for r in results if r.subscriptions == WORKLOADS[r.workload][0] and r.workload in GOALS}
-    goals = {w: " / ".join(us(GOALS[w][0] / t) for t in threads) for w in full}
-    floors = {w: f"{GOALS[w][1]:.1f}×" for w in full}
-    title = f"µs per event, {shown} threads (one: CPU time, more: wall time)"
-    return [
-        _table(title, results, threads, lambda r: us(r.us), {"goal": goals}),
-        _table(f"times as fast as the better numpy index, {shown} threads", results, threads, ratio, {"floor": floors}),
-        _table(f"build time and bytes per subscription, {threads[0]} threads", results, threads[:1], memory, {}),
-    ]
-
-
-def _best_numpy(results: Sequence[Result], threads: int, workload: str) -> float | None:
-    known = [r.us for r in results if (r.threads, r.workload) == (threads, workload) and r.status == "ok"
-             and r.engine in NUMPY_INDEXES]  # fmt: skip
-    return min(known, default=None)
-
-
-def _table(
-    title: str,
-    results: Sequence[Result],
-    threads: Sequence[int],
-    cell: Callable[[Result], str],
-    beside: Mapping[str, Mapping[str, str]],
-) -> Table:
-    """A row per engine and a column per workload; ``beside``: rows by name that are not measured."""
-    found = {(r.engine, r.workload, r.threads): r for r in results}
+def headed(title: str, *columns: str, left: int = 1) -> Table:
+    """A table whose columns are for numbers, all but the first."""
     table = Table(title=title, title_justify="left")
-    table.add_column("engine", no_wrap=True)
-    workloads = list(dict.fromkeys(r.workload for r in results))
-    for workload in workloads:
-        table.add_column(workload, justify="right")
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="left" if i < left else "right", no_wrap=i < left)
+    return table
+
+
+def by_engine(
+    title: str,
+    results: Sequence[Any],
+    cell: Callable[[Any], str],
+    beside: Mapping[str, Mapping[str, str]],
+    shown: Mapping[str, str] | None = None,
+    threads: Sequence[int] = (1,),
+) -> Table:
+    """A row per engine and a column per workload, maybe ``shown`` under another name; ``beside``: rows by name that
+    are not measured."""
+    found = {(r.engine, r.workload, r.threads): r for r in results}
+    workloads = [w for w in dict.fromkeys(r.workload for r in results) if shown is None or w in shown]
+    table = headed(title, "engine", *(shown[w] if shown else w for w in workloads))
     for engine in dict.fromkeys(r.engine for r in results):
         row = ([found.get((engine, w, t)) for t in threads] for w in workloads)
         table.add_row(engine, *(" / ".join(status(r) or cell(r) if r else "" for r in cells) for cells in row))
@@ -112,6 +90,12 @@ def _table(
         if cells:
             table.add_row(name, *(cells.get(w, "") for w in workloads))
     return table
+
+
+def matches(results: Sequence[Result]) -> dict[str, dict[str, str]]:
+    """A row of ``by_engine``: the matches per event of the engine that got the most events."""
+    most = {r.workload: r for r in sorted(results, key=lambda r: r.events)}
+    return {"matches per event": {workload: us(r.matches) for workload, r in most.items()}}
 
 
 def problems(results: Sequence[Result]) -> list[str]:
@@ -130,3 +114,35 @@ def status(result: Result) -> str:
 
 def us(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def finish(
+    console: Console, name: str, options: argparse.Namespace, results: Sequence[Result], more: Mapping[str, Any] = {}
+) -> int:
+    """Tell problems, write everything to ``name``.json; returns the exit code."""
+    for problem in problems(results):
+        console.print(problem)
+    console.print(f"written to {write(name, options, {'results': [asdict(r) for r in results], **more})}")
+    return int(any(r.status in ("wrong", "failed") for r in results))
+
+
+def write(name: str, options: argparse.Namespace, content: Mapping[str, Any]) -> Path:
+    given = {key: value for key, value in vars(options).items() if key != "out"}
+    return save(options.out / f"{name}.json", {"machine": machine(), "options": given, **content})
+
+
+def save(path: Path, content: Mapping[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def judged(console: Console, verdict: Sequence[str]) -> int:
+    """Tell what holds, which begins with yes, and what does not; returns the exit code."""
+    for line in verdict:
+        console.print(line)
+    return int(not all(line.startswith("yes") for line in verdict))
+
+
+def terminal() -> Console:
+    return Console(markup=False) if sys.stdout.isatty() else Console(width=140, markup=False)

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from engines import Csr, Engine, Events, Predicates, Rows, count, cut, filled
 from numpy.typing import NDArray
 
+from engines.base import Csr, Engine, Events, Predicates, Rows, batches, count
 from gpumatch.workloads import PredicateWorkload, SparseEvents, Workload
 
 Pairs: TypeAlias = tuple[Rows, Rows]  # events, subscriptions
@@ -29,7 +29,8 @@ class Frame(Engine):
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        return not filled(workload)  # the chain of joins has one for each predicate
+        some_have_fewer = isinstance(workload, PredicateWorkload) and bool((workload.sub_attr < 0).any())
+        return not some_have_fewer  # the chain of joins has one for each predicate
 
     def build(self, workload: Workload) -> None:
         attr, lo, hi, dims = Predicates.of(workload)
@@ -51,9 +52,9 @@ class Frame(Engine):
 
     def match(self, events: Events) -> Csr:
         n = count(events)
-        parts = [(a, self.query(cut(events, a, min(a + self.batch, n)))) for a in range(0, n, self.batch)]
-        event = np.concatenate([event + a for a, (event, _) in parts])
-        row = np.concatenate([row for _, (_, row) in parts])
+        found = [self.query(part) for part in batches(events, self.batch)]
+        event = np.concatenate([event + at * self.batch for at, (event, _) in enumerate(found)])
+        row = np.concatenate([row for _, row in found])
         key = event * self.size + row
         if not (key[1:] > key[:-1]).all():  # filters mostly answer in order, joins do not
             key.sort()

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from abe import AND, NOT, OR, PREDICATE, XOR, BooleanWorkload, Links, PredicateTable, Programs, compiled, ends_of, links
-from engines import Csr, Engine, Events, PerEvent, Rows, count, cut
 from numpy.typing import NDArray
+
+from engines.base import Csr, Engine, Events, PerEvent, Rows, count, joined, shared_out
+from generators.programs import (
+    AND,
+    NOT,
+    OR,
+    PREDICATE,
+    XOR,
+    BooleanWorkload,
+    Links,
+    PredicateTable,
+    Programs,
+    compiled,
+    cuts,
+    links,
+)
+from gpumatch.arrays import pointers
 
 TRUE, FALSE = 1, 2  # which of its results the nodes above a node ask for
 Words = NDArray[np.uint64]
@@ -70,15 +85,10 @@ class BitPlanes(Engine):
         self.rows = max((group.rows.stop for group in groups), default=len(self.table))
         self.widest = max((group.operands.shape[1] for group in groups), default=0)
 
-    def _slabs(self, programs: Programs, found: Links, need: NDArray[np.int8]) -> Any:
+    def _slabs(self, programs: Programs, found: Links, need: NDArray[np.int8]) -> Iterator[Slab]:
         """Nodes sorted by all that makes a group; a node's row is its rank among those of its slab."""
         inner = programs.kind != PREDICATE
-        before = ends_of(inner)[programs.offsets]
-        cuts = [0]
-        while cuts[-1] < len(programs):
-            fits = int(np.searchsorted(before, before[cuts[-1]] + self.nodes, "right")) - 1
-            cuts.append(max(cuts[-1] + 1, fits))
-        for first, last in pairwise(cuts):
+        for first, last in pairwise(cuts(pointers(inner)[programs.offsets], self.nodes)):
             low, high = programs.offsets[[first, last]].tolist()
             kind, operand, size = programs.kind[low:high], programs.operand[low:high], found.size[low:high]
             nodes = np.flatnonzero(kind != PREDICATE)
@@ -102,13 +112,7 @@ class BitPlanes(Engine):
         return Group(int(kind[nodes[0]]), int(need[nodes[0]]), np.stack(operands), slice(first, first + len(nodes)))
 
     def match(self, events: Events) -> Csr:
-        if self.threads == 1:
-            return self._match(events)
-        ends = np.linspace(0, count(events), self.threads + 1).astype(int).tolist()
-        with ThreadPoolExecutor(self.threads) as pool:
-            shares = list(pool.map(self._match, [cut(events, a, b) for a, b in pairwise(ends)]))
-        offsets = np.concatenate([np.diff(share[0]) for share in shares])
-        return ends_of(offsets), np.concatenate([share[1] for share in shares])
+        return joined(shared_out(self._match, events, self.threads))
 
     def _match(self, events: Events) -> Csr:
         n = count(events)
@@ -122,11 +126,12 @@ class BitPlanes(Engine):
             found.append(_pairs(true.take(slab.roots, axis=0), slab.start))
         rows, event = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         order = np.argsort(event.astype(np.uint16 if n <= 1 << 16 else np.int64), kind="stable")  # of 16 bits: radix
-        return ends_of(np.bincount(event, minlength=n)), rows[order]
+        return pointers(np.bincount(event, minlength=n)), rows[order]
 
     def bytes(self) -> int | None:
-        of_groups = sum(g.operands.nbytes for slab in self.slabs for g in slab.groups)
-        return of_groups + sum(slab.roots.nbytes for slab in self.slabs) + sum(column.nbytes for column in self.table)
+        held: list[NDArray[Any]] = [*self.table, *(slab.roots for slab in self.slabs)]
+        held += [group.operands for slab in self.slabs for group in slab.groups]
+        return sum(array.nbytes for array in held)
 
 
 def predicate_planes(table: PredicateTable, events: Any, true: Words, false: Words) -> None:
