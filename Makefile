@@ -12,7 +12,7 @@ SECONDS = 3600
 
 # numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select no test.
 SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS)
-OTHERS = tests/routing tests/differential tests/test_smallest.py
+OTHERS = tests/routing tests/differential tests/expr tests/workloads tests/test_smallest.py
 
 .PHONY: demo test test-ci lanes test-sim test-long test-gpu lint bench clean
 
