@@ -151,9 +151,6 @@ class _Offer(NamedTuple):
     def name(self) -> str:
         return " + ".join(part.params.kind for part in self.parts)
 
-    def doubted(self, doubt: float) -> _Offer:
-        return self._replace(doubt=self.doubt * doubt)
-
 
 def choose(request: Request, given: Input, likelihood: Array) -> tuple[list[Choice], trials.Trials | None]:
     """Indexes for all clauses of a table, and what times them, if there are enough clauses for that."""

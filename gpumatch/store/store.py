@@ -138,13 +138,13 @@ class Store:
         What is added or removed meanwhile is so afterwards, too.
         """
         with self._compacting:
-            with self._changing:
-                self._kept = len(self._state.snapshot.segments)  # what is built anew need not be merged before
-                before = self.sealed()
-                if self._kept == 0:  # the tail is all there is, and has just been built
-                    return
-                self._kept = len(before.segments)
             try:
+                with self._changing:
+                    self._kept = len(self._state.snapshot.segments)  # what is built anew need not be merged before
+                    before = self.sealed()
+                    if self._kept == 0:  # the tail is all there is, and has just been built
+                        return
+                    self._kept = len(before.segments)
                 sources = _sources(before)
                 built = self._build(join_sources(self._attributes, sources, [None] * len(sources)))
                 with self._changing:
@@ -160,10 +160,10 @@ class Store:
     def _swap(self, snapshot: Snapshot, sealed: int = 0) -> None:
         """Show another snapshot, which holds so many of the tail's sources."""
         with self._swapping:
-            tail = self._state.tail
-            for source in tail[:sealed]:
-                self._tail_ids.difference_update(source.ids.to_pylist())
-            self._state = State(snapshot, tail[sealed:])
+            left = self._state.tail[sealed:]
+            if sealed:
+                self._tail_ids = {name for source in left for name in source.ids.to_pylist()}
+            self._state = State(snapshot, left)
 
     def _append(self, source: Source) -> None:
         if len(source):

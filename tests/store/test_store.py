@@ -173,3 +173,19 @@ def test_nothing_is_built_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher.compact()
     assert built == [100, 50, 150, 149]
     assert matcher.match_one({"x": 120}) == [120]
+
+
+def test_segments_are_merged_again_after_a_failed_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = filled(10)
+    matcher.add({"tail": "x = 5"})
+
+    def fail(source: Source) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(matcher._store, "_build", fail)
+        with pytest.raises(MemoryError):
+            matcher.compact()
+    matcher.add(dict.fromkeys(map(str, range(20)), "x = 5"))
+    assert matcher.match_one({"x": 5})[6:8] == ["tail", "0"]
+    assert len(matcher.stats()["segments"]) == 1
