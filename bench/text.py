@@ -18,7 +18,7 @@ from rich.console import Console
 
 import gpumatch as gm
 from generators.texts import SCHEMA, expressions
-from gpumatch.subscriptions import intake as sources
+from gpumatch.subscriptions import texts as sources
 from measuring.clock import cpu_seconds, in_turns
 from measuring.report import headed, machine, save, terminal
 
@@ -30,8 +30,8 @@ BAR_ALIKE, BAR_UNLIKE = 60, 60  # µs per expression, of 50 shapes and of unlike
 def before() -> Iterator[None]:
     """Shapes are parsed one by one, whether or not others have them."""
     with (
-        mock.patch.object(sources, "group_alike", lambda given, rows, errors: ([], list(rows))),
-        mock.patch.object(sources, "add_unlike", lambda builder, attributes, splitting, given, rows: list(rows)),
+        mock.patch.object(sources, "_alike", lambda given, rows, errors: ([], rows)),
+        mock.patch.object(sources, "add_unlike", lambda builder, attributes, splitting, given, rows: rows),
     ):
         yield
 

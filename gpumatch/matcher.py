@@ -138,9 +138,10 @@ class Matcher:
             good = [at for at in range(len(ids)) if at not in wrong]
             ids, expressions = [ids[at] for at in good], [expressions[at] for at in good]
             destinations = None if destinations is None else destinations.filter(np.array(good, np.int64))
-        block, errors = shared_block(self._attributes, expressions, self._splitting)
-        texts = [str(expr) if at not in errors else None for at, expr in enumerate(expressions)]
-        source = Source(id_array(ids), pa.array(texts, pa.large_string()), block, destinations)
+        texts = [str(given) if isinstance(given, Expr) else given for given in expressions]
+        block, errors = shared_block(self._attributes, texts, self._splitting)
+        right = pa.array([None if at in errors else text for at, text in enumerate(texts)], pa.large_string())
+        source = Source(id_array(ids), right, block, destinations)
         return rejected + self._add_block(source, errors, on_error)
 
     def _add_block(self, source: Source, errors: Mapping[int, GpumatchError], on_error: OnError) -> list[Rejected]:

@@ -26,6 +26,7 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from gpumatch import opcodes
 from gpumatch.kernels.pipeline import libraries
 
 VARIABLE = "GPUMATCH_CACHE_DIR"
@@ -188,7 +189,7 @@ def _version() -> str:
     """A hash of all that machine code depends on, but for types and processor."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__} {sys.implementation.cache_tag}".encode())
     try:
-        for path in sorted(Path(__file__).parent.glob("*.py")):
+        for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(opcodes.__file__)]:
             digest.update(path.read_bytes())
     except OSError:  # inside an archive: the file name of the archive carries the version
         digest.update(__file__.encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumatch.kernels.compile import driver
 from gpumatch.kernels.postings import group_code
-from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, WIDTH
+from gpumatch.opcodes import HI, KIND, LO, RANGE, WIDTH
 
 
 @driver

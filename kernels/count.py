@@ -13,11 +13,12 @@ from gpumatch.kernels.bits import trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.encode import DIRECT, FLOAT, GUIDE, bucket_place, float_key
 from gpumatch.kernels.postings import LOW16, U1, U16, U32, block_node
-from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, WIDTH, predicate_holds, program_holds
+from gpumatch.kernels.predicates import predicate_holds, program_holds
 from gpumatch.kernels.psthash import unpack
 from gpumatch.kernels.rows import START, grow
 from gpumatch.kernels.tama import BASE, BRICK, CODES, FACTS, HEIGHTS, TOP, WORDS, finest
 from gpumatch.kernels.triangle import cell_at, passing, row_start
+from gpumatch.opcodes import HI, KIND, LO, RANGE, WIDTH
 
 SECTOR = 32  # bytes
 WARP, BLOCK = 32, 256  # threads

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.compile import driver, routine, scalar
-from gpumatch.kernels.predicates import (
+from gpumatch.kernels.rows import grow
+from gpumatch.opcodes import (
     HI,
     KIND,
     LO,
@@ -29,7 +30,6 @@ from gpumatch.kernels.predicates import (
     RANGE,
     WIDTH,
 )
-from gpumatch.kernels.rows import grow
 
 NEVER = 0  # no event: node 0, which is part of no other
 POSTED = 1  # a predicate: attribute, then first and last code of each of its ranges

@@ -7,7 +7,7 @@ import numpy as np
 from gpumatch.kernels.bits import ones
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.gem import LANES, OPEN, TILE, TOPS, U0, U1, WORDS, lane_of, words_left
-from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, SET, WIDTH
+from gpumatch.opcodes import HI, KIND, LO, RANGE, SET, WIDTH
 
 
 @driver

@@ -7,8 +7,9 @@ import numpy as np
 from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.postings import AHEAD, BLOCKS, LEVELS, access_blocks, reach
-from gpumatch.kernels.predicates import WIDTH, predicate_holds, program_holds
+from gpumatch.kernels.predicates import predicate_holds, program_holds
 from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
+from gpumatch.opcodes import WIDTH
 
 
 @driver

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumatch.kernels.compile import driver
-from gpumatch.kernels.predicates import ANY, HI, KIND, LO, NONE, NULL, RANGE, WIDTH
+from gpumatch.opcodes import ANY, HI, KIND, LO, NONE, NULL, RANGE, WIDTH
 
 
 @driver

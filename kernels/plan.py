@@ -5,20 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import (
-    KIND,
-    NULL,
-    OP_AND,
-    OP_BASE,
-    OP_NOT,
-    OP_OR,
-    OP_TRUE,
-    OP_XNOR,
-    OP_XOR,
-    RANGE,
-    SET,
-    WIDTH,
-)
+from gpumatch.opcodes import KIND, NULL, OP_AND, OP_BASE, OP_NOT, OP_OR, OP_TRUE, OP_XNOR, OP_XOR, RANGE, SET, WIDTH
 
 
 @driver

@@ -12,8 +12,9 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH, clause_holds, program_holds
+from gpumatch.kernels.predicates import clause_holds, program_holds
 from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
+from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
 
 ABSENT = 0xFF  # the cell of an attribute that the event lacks: outside every filter
 ANYTHING = np.uint32(0xFF00_0000)  # a filter that lets everything pass, ABSENT too

@@ -9,18 +9,23 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.compile import scalar
+from gpumatch.opcodes import (
+    ANY,
+    HI,
+    KIND,
+    LO,
+    NULL,
+    OP_AND,
+    OP_BASE,
+    OP_NOT,
+    OP_OR,
+    OP_TRUE,
+    OP_XNOR,
+    RANGE,
+    SET,
+    WIDTH,
+)
 
-RANGE = 0  # lo <= code <= hi
-SET = 1  # the code lies in one of ranges[lo:hi]
-ANY = 2  # one of the values of a multi-valued attribute lies in ranges[lo:hi]
-NONE = 3  # no value does; true of a missing attribute, so that a presence test goes with it
-NULL = 4  # the attribute is missing
-
-WIDTH = 4  # numbers per predicate: the attribute, then at these places
-KIND, LO, HI = 1, 2, 3
-
-OP_NOT, OP_AND, OP_OR, OP_XOR, OP_XNOR, OP_TRUE, OP_FALSE = 0, 1, 2, 3, 4, 5, 6
-OP_BASE = 8  # a program item below zero is -(1 + op + OP_BASE * arity)
 FALSE, TRUE, UNKNOWN = 0, 1, 2
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.postings import ABSENT, ANYTHING, COMPLETE, FILTERED, make_filter, passes, spread, verify
-from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, SET, WIDTH
 from gpumatch.kernels.rows import START, grow, sort_unique
+from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
 
 RECORD = 3  # numbers per posting
 STEP = 2  # levels by which blocks get coarser: few sizes of blocks are few grids

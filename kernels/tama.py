@@ -14,8 +14,9 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import ANY, HI, KIND, LO, RANGE, WIDTH, satisfies
+from gpumatch.kernels.predicates import satisfies
 from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
+from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, WIDTH
 
 # Words per attribute in the directory: first node, heights with postings and shift of codes to finest cells, last
 # finest cell, first node of the table of codes (or -1).

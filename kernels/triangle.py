@@ -12,8 +12,9 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.predicates import HI, KIND, LO, RANGE, SET, WIDTH, satisfies
+from gpumatch.kernels.predicates import satisfies
 from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
+from gpumatch.opcodes import HI, KIND, LO, RANGE, SET, WIDTH
 
 MISSING = np.int32(-1)  # the code of an attribute that the event lacks, and the low bound of unconstrained clauses
 OPEN = np.int32(0x7FFF_FFFF)  # their high bound

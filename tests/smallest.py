@@ -14,7 +14,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/store/store.py": {"_GROWTH": 0},
-    "gpumatch/subscriptions/binding.py": {"_KNOWN": 1},
     "gpumatch/codes/book.py": {"_AT_ONCE": 1, "_LONG": 4, "_SHORT": 2},  # buckets hold four cuts
     "gpumatch/expr/constants.py": {"_EXACT": 0},
     "gpumatch/expr/normal.py": {"_FOLDED": 1, "_LITERALS": 0, "_PER_ITEM": 1, "_SMALL": 1},
@@ -59,9 +58,8 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/codes/search.py": {"_AT_ONCE": 1, "_BITS": 1, "_GRAM": 1, "_WINDOWS": 1},
     "gpumatch/store/segment.py": {"_MIN_CHUNK": 1},
     "gpumatch/store/snapshot.py": {"_ITER_EVENTS": 1},
-    "gpumatch/subscriptions/intake.py": {"_AT_ONCE": 3},
     "gpumatch/events/strangers.py": {"_JUDGED": 1},
-    "gpumatch/subscriptions/groups.py": {"_ALONE": 0, "_MANY": 1},
+    "gpumatch/subscriptions/texts.py": {"_AT_ONCE": 3, "_MANY": 1},
     "gpumatch/cli/files.py": {"_BATCH_ROWS": 1, "_WRITE_ROWS": 1},
     "gpumatch/subscriptions/unlike.py": {"_FEW": 0, "_MANY": 1},
     "kernels/atree.py": {"ROOM": 2},
@@ -124,7 +122,9 @@ FIXED: dict[str, str] = {
     "gpumatch/index/psthash/__init__.py": "_BEHIND _PER_CELL",
     "gpumatch/index/tama/__init__.py": "_MOST_LEVELS _SLACK _STEP",
     "gpumatch/expr/keys.py": "INF_KEY MAX MIN",
-    "gpumatch/subscriptions/block.py": "ANY NONE NULL RANGE SET _OP_BASE",
+    "gpumatch/opcodes.py": (
+        "ANY HI KIND LO NONE NULL OP_AND OP_BASE OP_FALSE OP_NOT OP_OR OP_TRUE OP_XNOR OP_XOR RANGE SET WIDTH"
+    ),
     "gpumatch/subscriptions/programs.py": "_KINDS",
     "gpumatch/routing/overlays/graphs.py": "_MOST",
     "gpumatch/routing/overlays/topology.py": "MOST_BROKERS",
@@ -149,10 +149,7 @@ FIXED: dict[str, str] = {
     "kernels/gem.py": "ABSENT LANES OPEN STRICTER",
     "kernels/partition.py": "WORD",
     "kernels/postings.py": "ABSENT BLOCKS CLAUSE FILTERED LEVELS LINE",
-    "kernels/predicates.py": (
-        "ANY FALSE HI KIND LO NONE NULL OP_AND OP_BASE OP_FALSE OP_NOT OP_OR OP_TRUE OP_XNOR OP_XOR "
-        "RANGE SET TRUE UNKNOWN WIDTH"
-    ),
+    "kernels/predicates.py": "FALSE TRUE UNKNOWN",
     "kernels/psthash.py": "RECORD",
     "kernels/tama.py": "BASE BRICK CELLS CODES FACTS HEIGHTS LEFT LOOKUPS TOP WORDS",
     "spark_plugin/worker.py": "OPEN_INDEXES",

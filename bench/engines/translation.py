@@ -12,8 +12,10 @@ from engines.ours import Ours
 from generators.programs import AND, NOT, OR, PREDICATE, XOR, BooleanWorkload, PredicateTable, compiled, links
 from gpumatch.arrays import pointers
 from gpumatch.expr.keys import MAX, MIN
+from gpumatch.opcodes import RANGE, SET
 from gpumatch.store.source import Source
-from gpumatch.subscriptions.block import RANGE, SET, Block
+from gpumatch.subscriptions.block import Block
+from gpumatch.subscriptions.predicates import Predicates
 
 
 class Conjunctions(NamedTuple):
@@ -241,8 +243,9 @@ def _block(made: Literals, length: int) -> Block:
     in_set = np.repeat(is_set, last - first)
     place = pointers(in_set)
     lo, hi = (np.where(is_set, place[end], bound[first]) for end, bound in ((first, made.lo), (last, made.hi)))
+    predicates = Predicates.of(made.attribute, np.where(is_set, SET, RANGE), lo, hi)
+    held = np.repeat(made.attribute, last - first)[in_set]
+    ranges = Predicates.of(held, RANGE, made.lo[in_set], made.hi[in_set])
     none = np.full(len(made.owner), -1, np.int32)
-    ranges = np.repeat(made.attribute, last - first)[in_set], made.lo[in_set], made.hi[in_set]
     programs = np.zeros(1, np.int64), np.zeros(0, np.int32)
-    kind = np.where(is_set, SET, RANGE).astype(np.uint8)
-    return Block(length, made.owner, made.offsets, none, made.attribute, kind, lo, hi, *ranges, *programs, [])
+    return Block(length, made.owner, made.offsets, none, predicates, ranges, *programs, [])

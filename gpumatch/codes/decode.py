@@ -14,8 +14,10 @@ from gpumatch.expr import Expr, Op, Predicate, Timestamp
 from gpumatch.expr.keys import MAX, MIN, key_float
 from gpumatch.expr.times import EPOCH, FIRST_DAY, LAST_DAY
 from gpumatch.expr.tree import Item
+from gpumatch.opcodes import RANGE
 from gpumatch.schema import AttributeType
-from gpumatch.subscriptions.block import EMPTY, RANGE, Attributes, Block, operator_of
+from gpumatch.subscriptions.block import Attributes, Block, operator_of
+from gpumatch.subscriptions.predicates import EMPTY, Predicates
 
 
 def expression_of(attributes: Attributes, book: Codebook, table: Table, row: int) -> Expr:
@@ -117,22 +119,18 @@ def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
     strings = attributes.of_kind("string")
     attribute, kind, code_lo, code_hi = table.columns()
     lo, hi = _keys(book, strings, attribute, code_lo, code_hi)
-    ranges = kind == RANGE
-    never = ranges & (code_lo > code_hi)
+    plain = kind == RANGE
+    never = plain & (code_lo > code_hi)
     lo[never], hi[never] = EMPTY
-    range_lo, range_hi = _keys(book, strings, table.range_attribute, table.range_lo, table.range_hi)
+    predicates = Predicates.of(attribute, kind, np.where(plain, lo, code_lo), np.where(plain, hi, code_hi))
+    range_keys = _keys(book, strings, table.range_attribute, table.range_lo, table.range_hi)
     return Block(
         table.length,
         table.clause_row,
         table.clause_ptr,
         table.clause_program,
-        attribute,
-        kind.astype(np.uint8),
-        np.where(ranges, lo, code_lo),
-        np.where(ranges, hi, code_hi),
-        table.range_attribute,
-        range_lo,
-        range_hi,
+        predicates,
+        Predicates.of(table.range_attribute, RANGE, *range_keys),
         table.program_ptr,
         table.program_item,
         pool,

@@ -12,7 +12,9 @@ from gpumatch.codes.book import Codebook, encode_keys, make_book, sort_pool
 from gpumatch.expr.keys import INF_KEY, MAX, MIN
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
-from gpumatch.subscriptions.block import EMPTY, NULL, RANGE, Attributes, Block, move_cuts
+from gpumatch.opcodes import NULL, RANGE
+from gpumatch.subscriptions.block import Attributes, Block
+from gpumatch.subscriptions.predicates import EMPTY, Predicates
 
 TABLE_TYPES = {
     "clause_row": "int32",
@@ -73,28 +75,28 @@ class CodedEvents:
 def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]:
     """The codebook of a block's constants, and the block in its codes."""
     pool_data, pool_offsets, order = sort_pool(block.pool)
-    is_string = attributes.of_kind("string")
-    ranges = block.kind == RANGE
-    lo, hi = _sorted_keys(block.lo, block.hi, ranges & is_string[block.attribute], order)
-    range_lo, range_hi = _sorted_keys(block.range_lo, block.range_hi, is_string[block.range_attribute], order)
-    lo, hi = _within_infinities(lo, hi, ranges & attributes.of_kind("float")[block.attribute])
-    tested = np.flatnonzero(ranges & (lo <= hi))
-    owner = np.concatenate([block.attribute[tested], block.range_attribute])
-    firsts, lasts = np.concatenate([lo[tested], range_lo]), np.concatenate([hi[tested], range_hi])
-    book = make_book(attributes.of_kind("float"), owner, firsts, lasts, (pool_data, pool_offsets))
+    strings, floats = attributes.of_kind("string"), attributes.of_kind("float")
+    given, ranges = (_with_keys(held, strings, order) for held in (block.predicates, block.ranges))
+    attribute, kind, _, _ = given.columns()
+    plain = kind == RANGE
+    lo, hi = _within_infinities(given.lo, given.hi, plain & floats[attribute])
+    tested = np.flatnonzero(plain & (lo <= hi))
+    owner = np.concatenate([attribute[tested], ranges.attribute])
+    firsts, lasts = np.concatenate([lo[tested], ranges.lo]), np.concatenate([hi[tested], ranges.hi])
+    book = make_book(floats, owner, firsts, lasts, (pool_data, pool_offsets))
     first_code, last_code = encode_keys(book, owner, firsts), encode_keys(book, owner, lasts)
     count = len(tested)
-    code_lo, code_hi = block.lo.astype(np.int32), block.hi.astype(np.int32)
-    code_lo[ranges], code_hi[ranges] = EMPTY
+    code_lo, code_hi = given.lo.astype(np.int32), given.hi.astype(np.int32)
+    code_lo[plain], code_hi[plain] = EMPTY
     code_lo[tested], code_hi[tested] = first_code[:count], last_code[:count]
-    nulls = block.kind == NULL
+    nulls = kind == NULL
     code_lo[nulls] = code_hi[nulls] = kernels.MISSING
     arrays = (
         block.clause_row,
         block.clause_ptr,
         block.clause_program,
-        np.stack([block.attribute, block.kind.astype(np.int32), code_lo, code_hi], axis=1).ravel(),
-        block.range_attribute,
+        np.stack([attribute, kind.astype(np.int32), code_lo, code_hi], axis=1).ravel(),
+        ranges.attribute,
         first_code[count:],
         last_code[count:],
         block.program_ptr,
@@ -111,16 +113,11 @@ def _within_infinities(lo: Array, hi: Array, floats: Array) -> tuple[Array, Arra
     return lo, hi
 
 
-def _sorted_keys(lo: Array, hi: Array, strings: Array, order: Array) -> tuple[Array, Array]:
+def _with_keys(given: Predicates, strings: Array, order: Array) -> Predicates:
     """First and last keys; of strings, whose cuts hold numbers of the unsorted pool, with their sorted places."""
-    at = np.flatnonzero(strings)
-    if len(at) == 0:
-        return lo, hi
-    at = at[(lo[at] != EMPTY[0]) | (hi[at] != EMPTY[1])]
-    high = move_cuts(hi[at], order)
-    lo, hi = lo.copy(), hi.copy()
-    lo[at], hi[at] = move_cuts(lo[at], order), np.where(high == MIN, MAX, high - 1)
-    return lo, hi
+    at, moved = given.cuts(strings), given.with_cuts(strings, order)
+    high = moved.hi[at]
+    return moved.with_ends(at, moved.lo[at], np.where(high == MIN, MAX, high - 1)) if len(at) else given
 
 
 def sort_predicates(table: Table, keys: Array) -> None:

@@ -18,7 +18,7 @@ from gpumatch.codes.encode import EventEncoder
 from gpumatch.codes.table import CodedEvents, Table, reorder
 from gpumatch.index import FlatIndex, IndexParams, Input, Workspace, kind_of
 from gpumatch.kernels.compile import compiled
-from gpumatch.subscriptions.block import NULL, RANGE
+from gpumatch.opcodes import NULL, RANGE
 
 _LEAST = 4096  # clauses for which a trial pays
 _SAMPLE = 1 << 14  # clauses that an index is tried on; more are judged by how it grows from a quarter of them

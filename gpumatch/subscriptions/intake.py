@@ -1,9 +1,9 @@
-"""What subscriptions come as: ids, blocks of expressions, and tables."""
+"""What subscriptions come as: ids and tables."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from gpumatch.errors import GpumatchError, IdError, SchemaError
-from gpumatch.expr import Expr
 from gpumatch.expr.keys import MAX, MIN
-from gpumatch.expr.normal import Splitting
-from gpumatch.subscriptions.block import Attributes, Block, BlockBuilder
-from gpumatch.subscriptions.groups import GroupAdder, group_alike, group_expressions
 from gpumatch.subscriptions.longform import LONG_FORM
-from gpumatch.subscriptions.unlike import add_unlike
-
-_AT_ONCE = 1 << 17  # expressions that are grouped by shape at once: where all differ, shapes take much memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +81,6 @@ def id_problem(name: Any, first: Any) -> str:
     elif not MIN <= int(name) <= MAX:
         return f"the id {name} does not fit into 64 bits"
     return ""
-
-
-def expression_block(
-    attributes: Attributes, sources: Sequence[str | Expr], splitting: Splitting
-) -> tuple[Block, dict[int, GpumatchError]]:
-    """The block of expressions, and the error of each that is none. Rows in error have no clause."""
-    builder = BlockBuilder(attributes.schema)
-    adder = GroupAdder(builder, attributes, splitting)
-    errors: dict[int, GpumatchError] = {}
-    for start in range(0, len(sources), _AT_ONCE):
-        rows: Sequence[int] = range(start, min(start + _AT_ONCE, len(sources)))
-        groups, rows = group_alike(sources, rows, errors)
-        rows = add_unlike(builder, attributes, splitting, sources, rows)
-        for group in groups + group_expressions(sources, rows, errors):
-            adder.add(group, errors)
-    return builder.build(len(sources)), dict(sorted(errors.items()))
 
 
 def _are_plain(ids: list[Any]) -> bool:

@@ -14,7 +14,7 @@ from gpumatch.errors import ParseError
 from gpumatch.expr.constants import SlotKind, constant
 from gpumatch.expr.keys import INF_KEY, MAX, MIN, Cut, predicate_set
 from gpumatch.schema import AttributeType
-from gpumatch.subscriptions.block import EMPTY
+from gpumatch.subscriptions.predicates import EMPTY
 
 _INTEGER_TOO_LONG = r"^[+-]?[0-9]{16,}$"  # may lie between two floats
 # What Arrow reads as the language does.
@@ -32,17 +32,14 @@ def float_keys(values: Array) -> Array:
     return bits ^ ((bits >> 63) & MAX)
 
 
-def number_keys(column: Sequence[Any], type: AttributeType) -> Array | None:
+def number_keys(column: Sequence[str], type: AttributeType) -> Array | None:
     """Keys of constants that are exact values of an int or float attribute; None if one may not be."""
+    texts = pa.array(column, pa.string())
+    if type.kind == "float" and pc.any(pc.match_substring_regex(texts, _INTEGER_TOO_LONG)).as_py():
+        return None
     try:
-        numbers = pa.array(column)
-        if pa.types.is_string(numbers.type):
-            if type.kind == "float" and pc.any(pc.match_substring_regex(numbers, _INTEGER_TOO_LONG)).as_py():
-                return None
-            numbers = numbers.cast(pa.int64() if type.kind == "int" else pa.float64())
-        elif numbers.type != (pa.int64() if type.kind == "int" else pa.float64()):
-            return None
-    except (pa.ArrowException, OverflowError):
+        numbers = texts.cast(pa.int64() if type.kind == "int" else pa.float64())
+    except pa.ArrowException:
         return None
     values = numbers.to_numpy(zero_copy_only=False)
     return values if type.kind == "int" else float_keys(values)

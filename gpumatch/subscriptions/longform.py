@@ -18,9 +18,9 @@ from gpumatch.expr import Expr, Op
 from gpumatch.expr.normal import Splitting
 from gpumatch.expr.tree import MAX_DEPTH, Item
 from gpumatch.subscriptions.block import OPERATORS, Attributes, Block, BlockBuilder
-from gpumatch.subscriptions.groups import GroupAdder, group_built
 from gpumatch.subscriptions.operators import Postfix, add_branches, add_conjunctions, add_programs
 from gpumatch.subscriptions.predicate_rows import Rows, plain
+from gpumatch.subscriptions.texts import add_texts
 
 LONG_FORM = ("id", "attribute", "op", "value", "values")  # the columns of a table of predicates
 _AT_ONCE = 1 << 20  # rows that are read at once, with all others of their last id
@@ -84,8 +84,7 @@ class _Reader:
         self.builder = BlockBuilder(attributes.schema)
         self.errors: dict[int, GpumatchError] = {}
         self.texts: dict[int, str] = {}
-        self._schema, self._splitting = attributes.schema, splitting
-        self._adder = GroupAdder(self.builder, attributes, splitting)
+        self._attributes, self._splitting = attributes, splitting
 
     def add(self, rows: Rows, owner: Array, position: Array) -> None:
         """Rows of some ids; ``position`` is where they stood in the table."""
@@ -136,9 +135,9 @@ class _Reader:
 
     def _add_fast(self, rows: Rows, given: Postfix, chosen: Array) -> None:
         """Comparisons of numbers, and operators on them, as whole columns."""
-        given, tests = given.take(chosen), rows.ranges().take(chosen)
+        given, tests = given.take(chosen), rows.tests().take(chosen)
         if not tests.negated.any() and (given.operator < 0).all():
-            add_conjunctions(self.builder, given.row[given.starts], given.number, tests)
+            add_conjunctions(self.builder, given.row[given.starts], given.number, tests.predicates)
             return
         if self._splitting is not Splitting.NEVER:
             split = add_branches(self.builder, given, tests)
@@ -149,16 +148,16 @@ class _Reader:
         """Ids that have a predicate which is no comparison of numbers, through expressions."""
         at = np.flatnonzero(chosen)
         programs: dict[int, list[Item]] = {}
-        for owner, item in zip(given.row[at].tolist(), rows.items(self._schema, at, given.arity), strict=True):
+        items = rows.items(self._attributes.schema, at, given.arity)
+        for owner, item in zip(given.row[at].tolist(), items, strict=True):
             if isinstance(item, GpumatchError):
                 self.errors.setdefault(owner, item)
             else:
                 programs.setdefault(owner, []).append(item)
         good = ((number, _expression(held)) for number, held in programs.items() if number not in self.errors)
-        expressions = {number: expr for number, expr in good if self._is_shallow(number, expr)}
-        for group in group_built(expressions.items()):
-            self._adder.add(group, self.errors)
-        self.texts |= {number: str(expr) for number, expr in expressions.items()}
+        texts = {number: str(expr) for number, expr in good if self._is_shallow(number, expr)}
+        add_texts(self.builder, self._attributes, self._splitting, texts, list(texts), self.errors)
+        self.texts |= texts
 
     def _is_shallow(self, number: int, expr: Expr) -> bool:
         if len(expr.program) <= MAX_DEPTH or expr.depth <= MAX_DEPTH:

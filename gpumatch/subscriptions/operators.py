@@ -9,10 +9,11 @@ import numpy as np
 
 from gpumatch.arrays import Array
 from gpumatch.expr.tree import Connective
-from gpumatch.subscriptions.block import OPERATORS, BlockBuilder, op_item, op_items
+from gpumatch.opcodes import OP_AND, OP_OR, RANGE
+from gpumatch.subscriptions.block import BlockBuilder, op_item, op_items
+from gpumatch.subscriptions.predicates import Predicates
 
 CONNECTIVES: tuple[Connective, ...] = ("not", "and", "or", "xor", "xnor")  # as they are numbered in OPERATORS
-_AND, _OR = OPERATORS["and"], OPERATORS["or"]
 
 
 @dataclass(frozen=True)
@@ -55,63 +56,52 @@ class Postfix:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class Tests:
     """The predicate of each row, a RANGE of keys or NOT of one; rows of operators hold anything."""
 
-    attribute: Array
-    lo: Array
-    hi: Array
+    predicates: Predicates
     negated: Array
 
-    def take(self, mask: Array) -> Ranges:
-        return Ranges(self.attribute[mask], self.lo[mask], self.hi[mask], self.negated[mask])
+    def take(self, mask: Array) -> Tests:
+        return Tests(self.predicates.take(mask), self.negated[mask])
 
 
 def add_conjunctions(
-    builder: BlockBuilder,
-    rows: Array,
-    clause: Array,
-    tests: Ranges,
-    programs: Array | None = None,
+    builder: BlockBuilder, rows: Array, clause: Array, tests: Predicates, programs: Array | None = None
 ) -> None:
     """Clauses of numeric ranges, ``rows`` their subscriptions and ``clause`` that of each test; on one attribute
     ranges intersect."""
     columns = len(builder.schema)
     place = clause.astype(np.int64) * columns + tests.attribute
     order = np.argsort(place, kind="stable")
-    place, lo, hi = place[order], tests.lo[order], tests.hi[order]
+    place, tests = place[order], tests.take(order)
     starts = np.flatnonzero(np.diff(place, prepend=-1))
     if len(starts) < len(place):
-        lo, hi, place = np.maximum.reduceat(lo, starts), np.minimum.reduceat(hi, starts), place[starts]
-    clause, attribute = place // columns, (place % columns).astype(np.int32)
-    alive = np.ones(len(rows), np.bool_)
-    alive[clause[lo > hi]] = False
-    kept = alive[clause]
-    counts = np.bincount(clause[kept], minlength=len(rows))[alive]
-    programs = None if programs is None else programs[alive]
-    builder.add_flat(rows[alive].astype(np.int32), counts, attribute[kept], lo[kept], hi[kept], programs)
+        lo, hi = np.maximum.reduceat(tests.lo, starts), np.minimum.reduceat(tests.hi, starts)
+        place, tests = place[starts], Predicates.of(tests.attribute[starts], RANGE, lo, hi)
+    builder.add(rows, np.bincount(place // columns, minlength=len(rows)), tests, programs)
 
 
-def add_branches(builder: BlockBuilder, given: Postfix, tests: Ranges) -> Array:
+def add_branches(builder: BlockBuilder, given: Postfix, tests: Tests) -> Array:
     """Add the subscriptions that are an OR of ANDs of ranges, a clause for each branch; tells which rows these had."""
-    other: Array = (given.operator >= 0) & (given.operator != _AND) | (given.operator < 0) & tests.negated
+    other: Array = (given.operator >= 0) & (given.operator != OP_AND) | (given.operator < 0) & tests.negated
     others = np.bincount(given.number, weights=other, minlength=len(given.starts))
-    root_or = ((given.operator == _OR) & (given.height == 1))[given.lasts]
+    root_or = ((given.operator == OP_OR) & (given.height == 1))[given.lasts]
     mask: Array = (root_or & (others == 1))[given.number]
-    part, ranges = given.take(mask), tests.take(mask)
-    ends = part.operator == _OR
+    part, kept = given.take(mask), tests.predicates.take(mask)
+    ends = part.operator == OP_OR
     top = _tops(part, ends)
     clause = np.cumsum(top) - top  # a branch ends where the next begins
     literal = part.operator < 0
-    add_conjunctions(builder, part.row[top], clause[literal], ranges.take(literal))
+    add_conjunctions(builder, part.row[top], clause[literal], kept.take(literal))
     return mask
 
 
-def add_programs(builder: BlockBuilder, given: Postfix, tests: Ranges) -> None:
+def add_programs(builder: BlockBuilder, given: Postfix, tests: Tests) -> None:
     """Add subscriptions as one clause each: the ranges that the outermost AND joins, and a program of all else."""
     lasts = given.lasts
     root = np.zeros(len(given.row), np.bool_)  # the AND that joins all has no place in a program
-    root[lasts] = (given.operator == _AND)[lasts] & (given.height == 1)[lasts]
+    root[lasts] = (given.operator == OP_AND)[lasts] & (given.height == 1)[lasts]
     top = _tops(given, root)
     is_test = given.operator < 0
     literal = top & is_test & ~tests.negated
@@ -122,7 +112,7 @@ def add_programs(builder: BlockBuilder, given: Postfix, tests: Ranges) -> None:
     having = np.flatnonzero(parts)
     if len(having):
         programs[having] = _add_items(builder, given, tests, rest, parts)
-    add_conjunctions(builder, given.row[given.starts], given.number[literal], tests.take(literal), programs)
+    add_conjunctions(builder, given.row[given.starts], given.number[literal], tests.predicates.take(literal), programs)
 
 
 def _tops(given: Postfix, root: Array) -> Array:
@@ -137,7 +127,7 @@ def _tops(given: Postfix, root: Array) -> Array:
     return tops
 
 
-def _add_items(builder: BlockBuilder, given: Postfix, tests: Ranges, rest: Array, parts: Array) -> Array:
+def _add_items(builder: BlockBuilder, given: Postfix, tests: Tests, rest: Array, parts: Array) -> Array:
     """Add programs of the rows ``rest``, which leave so many results in each subscription; returns their numbers."""
     is_test = given.operator < 0
     negated = is_test & tests.negated
@@ -146,7 +136,7 @@ def _add_items(builder: BlockBuilder, given: Postfix, tests: Ranges, rest: Array
     width[given.lasts[joined]] += 1  # for the AND of what is left
     ends = np.cumsum(width)
     item = np.empty(int(ends[-1]), np.int32)
-    item[ends[given.lasts[joined]] - 1] = op_items(np.full(len(joined), _AND), parts[joined])
+    item[ends[given.lasts[joined]] - 1] = op_items(np.full(len(joined), OP_AND), parts[joined])
     place = ends - width
     leaf = np.flatnonzero(rest & is_test)
     item[place[leaf]] = np.arange(len(leaf))
@@ -154,6 +144,4 @@ def _add_items(builder: BlockBuilder, given: Postfix, tests: Ranges, rest: Array
     at = np.flatnonzero(rest & ~is_test)
     item[place[at]] = op_items(given.operator[at], given.arity[at])
     lengths = np.add.reduceat(width, given.starts)
-    kind = np.zeros(len(leaf), np.uint8)
-    columns = (tests.attribute[leaf], kind, tests.lo[leaf], tests.hi[leaf])
-    return builder.programs.add_flat(lengths[lengths > 0], item, columns)
+    return builder.programs.add(lengths[lengths > 0], item, tests.predicates.take(leaf))

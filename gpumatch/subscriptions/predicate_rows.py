@@ -19,10 +19,12 @@ from gpumatch.expr.constants import quoted
 from gpumatch.expr.tokens import divide
 from gpumatch.expr.tree import PredicateOp
 from gpumatch.expr.values import as_constant, is_missing
+from gpumatch.opcodes import RANGE
 from gpumatch.schema import AttributeType, Schema
 from gpumatch.subscriptions.block import OPERATORS, Attributes
 from gpumatch.subscriptions.keys import exact_keys, point_ranges
-from gpumatch.subscriptions.operators import CONNECTIVES, Ranges
+from gpumatch.subscriptions.operators import CONNECTIVES, Tests
+from gpumatch.subscriptions.predicates import Predicates
 
 _OPS: dict[str, tuple[PredicateOp, bool]] = {
     **{op: (op, False) for op in ("=", "<", "<=", ">", ">=", "between", "in", "like", "ilike")},
@@ -72,14 +74,14 @@ class Rows:
         self.negated: Array = np.array([negated for _, negated in self.ops], np.bool_)[self.op]
         self.known: Array = (self.connective >= 0) | np.array([op is not None for op, _ in self.ops], np.bool_)[self.op]
 
-    def ranges(self) -> Ranges:
+    def tests(self) -> Tests:
         """The predicates of those rows that are fast."""
         lo, hi = np.zeros(len(self.op), np.int64), np.zeros(len(self.op), np.int64)
         for number, (op, _) in enumerate(self.ops):
             row = np.flatnonzero((self.op == number) & self.fast)
             if op is not None and len(row):
                 lo[row], hi[row] = point_ranges(op, [self._first[row], self._second[row]])
-        return Ranges(self.attribute, lo, hi, self.negated)
+        return Tests(Predicates.of(self.attribute, RANGE, lo, hi), self.negated)
 
     def arities(self) -> Array:
         """How many operands operators take: 0 where it is not said, -1 where it is no number that they can have."""

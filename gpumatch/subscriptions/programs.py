@@ -1,22 +1,17 @@
-"""Programs of a block: predicates and operators in postfix order, collected one by one or for many rows at once."""
+"""Programs of a block: predicates and operators in postfix order."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpumatch.arrays import Array
+from gpumatch.arrays import Array, pointers, spans
+from gpumatch.subscriptions.predicates import Predicates
 
-Row: TypeAlias = "tuple[int, int, int, int]"  # a predicate: attribute, kind, lo, hi
-Columns: TypeAlias = "tuple[Array, Array, Array, Array]"  # the same of many
-Ranges: TypeAlias = "tuple[Array, Array, Array]"  # attribute, lo and hi of the ranges of sets
-
-_TYPES = (np.int32, np.uint8, np.int64, np.int64)
 _LARGE = 1 << 12  # predicates from which it pays to look for equal ones at once
 _SLICE = 1 << 18
 _KINDS = 8  # more than kinds of predicates
@@ -24,94 +19,52 @@ _TABLE = 1 << 22  # integers up to which a table of all is faster than hashing
 
 
 @dataclass(slots=True)
-class Literals:
-    """One predicate for each of some rows. ``lo > hi`` in a RANGE is a predicate that nothing satisfies."""
-
-    attribute: int
-    kind: Array
-    lo: Array
-    hi: Array
-
-    def take(self, at: Array) -> Literals:
-        return Literals(self.attribute, self.kind[at], self.lo[at], self.hi[at])
-
-
-@dataclass(slots=True)
 class Programs:
     """Programs in the order in which they were added. In them items are operators, or places among the leaves."""
 
     _count: int = 0
-    _chunks: list[tuple[Array, Array, Columns]] = field(default_factory=list)  # lengths, items, leaves
-    _lengths: array[int] = field(default_factory=lambda: array("q"))  # of those added one by one
-    _items: array[int] = field(default_factory=lambda: array("i"))
-    _leaves: dict[Row, int] = field(default_factory=dict)
+    _chunks: list[tuple[Array, Array, Predicates]] = field(default_factory=list)  # lengths, items, leaves
 
-    def add(self, items: Sequence[int | Row]) -> int:
-        """A program of operators and predicates; returns its number."""
-        leaves = self._leaves
-        self._items.extend([item if isinstance(item, int) else leaves.setdefault(item, len(leaves)) for item in items])
-        self._lengths.append(len(items))
-        self._count += 1
-        return self._count - 1
-
-    def add_pattern(self, items: Sequence[int | Literals], count: int) -> Array:
-        """A program for each of so many rows, of the same operators and the rows' predicates; returns their numbers."""
+    def add_pattern(self, items: Sequence[int | Predicates], count: int) -> Array:
+        """A program for each row, of the same operators and the row's predicates; returns their numbers."""
         item = np.empty((count, len(items)), np.int32)
-        leaves = [one for one in items if isinstance(one, Literals)]
-        first = 0
+        leaves: list[Predicates] = []
         for at, one in enumerate(items):
             if isinstance(one, int):
                 item[:, at] = one
             else:
-                item[:, at] = np.arange(first, first + count)
-                first += count
-        columns = _joined(
-            [(np.full(count, leaf.attribute, np.int32), leaf.kind, leaf.lo, leaf.hi) for leaf in leaves],
-        )
-        return self.add_flat(np.full(count, len(items)), item.ravel(), columns)
+                item[:, at] = np.arange(len(leaves) * count, (len(leaves) + 1) * count)
+                leaves.append(one)
+        return self.add(np.full(count, len(items)), item.ravel(), Predicates.join(leaves))
 
-    def add_flat(self, lengths: Array, item: Array, leaves: Columns) -> Array:
+    def add(self, lengths: Array, item: Array, leaves: Predicates) -> Array:
         """Programs one after another: an item below 0 is an operator, others are places among the leaves.
 
-        The items are taken over, and may be changed.
+        The items are taken over, and may be changed. Returns the numbers of the programs.
         """
-        if len(leaves[0]) >= _LARGE:
+        if len(leaves) >= _LARGE:
             first, number = distinct(leaves)
-            leaves = _taken(leaves, first)
+            leaves = leaves.take(first)
             renumber(item, number)
-        self._close()
         self._chunks.append((lengths, item, leaves))
         numbers = np.arange(self._count, self._count + len(lengths), dtype=np.int32)
         self._count += len(lengths)
         return numbers
 
-    def _close(self) -> None:
-        """Put the programs that were added one by one into a chunk of their own."""
-        if not self._lengths:
-            return
-        rows = list(self._leaves)
-        columns = [np.array([row[at] for row in rows], dtype) for at, dtype in enumerate(_TYPES)]
-        leaves = (columns[0], columns[1], columns[2], columns[3])
-        self._chunks.append((np.array(self._lengths, np.int64), np.array(self._items, np.int32), leaves))
-        self._lengths, self._items, self._leaves = array("q"), array("i"), {}
-
-    def arrays(self, first: int, has_ranges: Callable[[Array], Array], ranges: Ranges) -> tuple[Array, Array, Columns]:
-        """Lengths of all programs, their items, and their leaves, of which none are equal: numbered from ``first`` on.
-
-        ``has_ranges`` tells of kinds of predicates which have ``lo:hi`` among the ranges.
-        """
-        self._close()
-        leaves = _joined([chunk[2] for chunk in self._chunks])
-        number, leaves = share(leaves, has_ranges(leaves[1]), ranges)
+    def arrays(self, first: int, ranges: Predicates) -> tuple[Array, Array, Predicates]:
+        """Where programs begin and end, their items, and their leaves, all different: numbered from ``first`` on."""
+        if not self._chunks:
+            return np.zeros(1, np.int64), np.zeros(0, np.int32), Predicates.join([])
+        number, leaves = share(Predicates.join([chunk[2] for chunk in self._chunks]), ranges)
         number = number + first  # not in place: it may be Arrow's
         item = np.empty(sum(len(chunk[1]) for chunk in self._chunks), np.int32)
         base = end = 0
         for _, part, own in self._chunks:
             item[end : end + len(part)] = part
-            renumber(item[end : end + len(part)], number[base : base + len(own[0])])
-            base += len(own[0])
+            renumber(item[end : end + len(part)], number[base : base + len(own)])
+            base += len(own)
             end += len(part)
-        return np.concatenate([np.zeros(0, np.int64), *(chunk[0] for chunk in self._chunks)]), item, leaves
+        return pointers(np.concatenate([chunk[0] for chunk in self._chunks])), item, leaves
 
 
 def renumber(item: Array, number: Array, first: int = 0) -> None:
@@ -122,16 +75,14 @@ def renumber(item: Array, number: Array, first: int = 0) -> None:
         part[at] = number[part[at] - first]
 
 
-def share(leaves: Columns, sets: Array, ranges: Ranges) -> tuple[Array, Columns]:
-    """For each leaf its number among those that differ, and these. ``sets``: which have ``lo:hi`` among the ranges."""
-    attribute, kind, lo, hi = leaves
-    at = np.flatnonzero(sets)
+def share(leaves: Predicates, ranges: Predicates) -> tuple[Array, Predicates]:
+    """For each leaf its number among those that differ, and these."""
+    at = np.flatnonzero(leaves.has_ranges())
     if len(at):
-        same = at[_first_equal(lo[at], hi[at], ranges)]
-        lo, hi = lo.copy(), hi.copy()
-        lo[at], hi[at] = lo[same], hi[same]
-    first, number = distinct((attribute, kind, lo, hi))
-    return number, _taken((attribute, kind, lo, hi), first)
+        same = at[_first_equal(leaves.lo[at], leaves.hi[at], ranges)]
+        leaves = leaves.with_ends(at, leaves.lo[same], leaves.hi[same])
+    first, number = distinct(leaves)
+    return number, leaves.take(first)
 
 
 def equal_programs(ptr: Array, item: Array) -> tuple[Array, Array]:
@@ -146,21 +97,19 @@ def _as_binary(ptr: Array, numbers: Array) -> Any:
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ptr) - 1, buffers)
 
 
-def _first_equal(lo: Array, hi: Array, ranges: Ranges) -> Array:
+def _first_equal(lo: Array, hi: Array, ranges: Predicates) -> Array:
     """For each span of the ranges the first that holds the same."""
-    lengths = hi - lo
-    ends = np.cumsum(lengths)
-    held = np.repeat(lo - ends + lengths, lengths) + np.arange(int(ends[-1]))
-    content = np.stack([column[held].astype(np.int64) for column in ranges], axis=1)
-    first, number = _firsts(_as_binary(np.concatenate([np.zeros(1, np.int64), ends]), content))
+    held = ranges.take(spans(lo, hi - lo))
+    content = np.stack([held.attribute.astype(np.int64), held.lo, held.hi], axis=1)
+    first, number = _firsts(_as_binary(pointers(hi - lo), content))
     return first[number]
 
 
-def distinct(leaves: Columns) -> tuple[Array, Array]:
+def distinct(leaves: Predicates) -> tuple[Array, Array]:
     """The places of distinct leaves, in their order, and for each leaf which of them it equals."""
-    attribute, kind, lo, hi = leaves
-    numbered = [_firsts(pa.array(column)) for column in (lo, hi)]
-    numbered.append(_dense(attribute.astype(np.int64) * _KINDS + kind, (int(attribute.max(initial=0)) + 1) * _KINDS))
+    numbered = [_firsts(pa.array(column)) for column in (leaves.lo, leaves.hi)]
+    columns = int(leaves.attribute.max(initial=0)) + 1
+    numbered.append(_dense(leaves.attribute.astype(np.int64) * _KINDS + leaves.kind, columns * _KINDS))
     first, number = numbered[0]
     for others, other in numbered[1:]:
         size = len(others)
@@ -185,16 +134,3 @@ def _firsts(values: Any) -> tuple[Array, Array]:
     number = values.dictionary_encode().indices.to_numpy()
     # Numbers are given in the order of appearance, so a new one is above all before it.
     return np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1)), number
-
-
-def _taken(leaves: Columns, at: Array) -> Columns:
-    attribute, kind, lo, hi = leaves
-    return attribute[at], kind[at], lo[at], hi[at]
-
-
-def _joined(parts: Sequence[Columns]) -> Columns:
-    attribute, kind, lo, hi = (
-        np.concatenate([np.zeros(0, dtype), *(part[at] for part in parts)]).astype(dtype, copy=False)
-        for at, dtype in enumerate(_TYPES)
-    )
-    return attribute, kind, lo, hi

@@ -15,9 +15,11 @@ from gpumatch.events.columns import Column, Strings
 from gpumatch.expr.constants import quoted
 from gpumatch.expr.keys import MAX, MIN
 from gpumatch.expr.times import FIRST_DAY, LAST_DAY
+from gpumatch.opcodes import RANGE
 from gpumatch.schema import AttributeType
-from gpumatch.subscriptions.block import EMPTY, Attributes, Block, BlockBuilder
+from gpumatch.subscriptions.block import Attributes, Block, BlockBuilder
 from gpumatch.subscriptions.keys import least_keys
+from gpumatch.subscriptions.predicates import EMPTY, Predicates
 
 _CLOSED = ("both", "left", "right", "neither")
 # Ends are numbers of either type, which compare by value; the one that the attribute most likely gets is tried first.
@@ -60,13 +62,7 @@ def range_block(
     attribute = np.broadcast_to(numbers, present.shape).ravel()[mask]
     lo = _interleave([found[2] for found in columns])[mask]
     hi = _interleave([found[3] for found in columns])[mask]
-    # A row with a range that nothing lies in never matches: it gets no clause.
-    rows = np.repeat(np.arange(count, dtype=np.int32), present.sum(axis=1))
-    dead = np.zeros(count, np.bool_)
-    dead[rows[(lo == EMPTY[0]) & (hi == EMPTY[1])]] = True
-    alive = ~dead[rows]
-    kept = np.flatnonzero(~dead).astype(np.int32)
-    builder.add_flat(kept, present.sum(axis=1)[kept], attribute[alive], lo[alive], hi[alive])
+    builder.add(np.arange(count), present.sum(axis=1), Predicates.of(attribute, RANGE, lo, hi))
     return builder.build(count), errors
 
 

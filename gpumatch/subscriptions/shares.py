@@ -1,4 +1,4 @@
-"""Expressions to a block on all cores: processes read a share each, and their blocks are joined."""
+"""Texts to a block on all cores: processes read a share each, and their blocks are joined."""
 
 from __future__ import annotations
 
@@ -8,34 +8,33 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gpumatch.errors import GpumatchError
-from gpumatch.expr import Expr
 from gpumatch.expr.normal import Splitting
 from gpumatch.parallel.processes import run_module
 from gpumatch.parallel.threads import get_num_threads
 from gpumatch.subscriptions.block import Attributes, Block
-from gpumatch.subscriptions.intake import expression_block
 from gpumatch.subscriptions.merge import join_blocks
+from gpumatch.subscriptions.texts import text_block
 
-_Share: TypeAlias = "tuple[Attributes, Sequence[str | Expr], Splitting]"
+_Share: TypeAlias = "tuple[Attributes, Sequence[Any], Splitting]"
 _Read: TypeAlias = "tuple[Block, dict[int, GpumatchError]]"
 
 _LOG = logging.getLogger("gpumatch")
 _SHARE = 50_000  # expressions that take much longer to read than a process takes to start
 
 
-def shared_block(attributes: Attributes, sources: Sequence[str | Expr], splitting: Splitting) -> _Read:
-    """As ``expression_block``, with as many processes as there are threads, if there is enough to read."""
-    count = min(get_num_threads(), len(sources) // _SHARE)
+def shared_block(attributes: Attributes, texts: Sequence[Any], splitting: Splitting) -> _Read:
+    """As ``text_block``, with as many processes as there are threads, if there is enough to read."""
+    count = min(get_num_threads(), len(texts) // _SHARE)
     if count < 2:
-        return expression_block(attributes, sources, splitting)
-    bounds = [len(sources) * at // count for at in range(count + 1)]
-    own, *others = [(attributes, sources[first:last], splitting) for first, last in pairwise(bounds)]
+        return text_block(attributes, texts, splitting)
+    bounds = [len(texts) * at // count for at in range(count + 1)]
+    own, *others = [(attributes, texts[first:last], splitting) for first, last in pairwise(bounds)]
     with ThreadPoolExecutor(len(others), "gpumatch-read") as pool:
         reading = [pool.submit(_elsewhere, share) for share in others]
-        read = [expression_block(*own), *(one.result() for one in reading)]
+        read = [text_block(*own), *(one.result() for one in reading)]
     block = join_blocks(attributes, [block for block, _ in read], [None] * count)
     starts = zip(bounds[:-1], read, strict=True)
     return block, {first + row: error for first, (_, errors) in starts for row, error in errors.items()}
@@ -46,9 +45,9 @@ def _elsewhere(share: _Share) -> _Read:
         found: _Read = pickle.loads(run_module(__name__, given=pickle.dumps(share)))
     except Exception as error:  # whatever it is, this process can do without the other
         _LOG.warning("expressions are read in this process: %s; set_num_threads(1) asks for no other", error)
-        return expression_block(*share)
+        return text_block(*share)
     return found
 
 
 if __name__ == "__main__":
-    pickle.dump(expression_block(*pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
+    pickle.dump(text_block(*pickle.load(sys.stdin.buffer)), sys.stdout.buffer)

@@ -16,16 +16,16 @@ import numpy as np
 
 from gpumatch.arrays import Array, pointers, spans
 from gpumatch.errors import GpumatchError
-from gpumatch.expr import Expr, Op, Predicate
+from gpumatch.expr import Expr, Op, Predicate, Shape
 from gpumatch.expr.conditions import Condition, Reader
 from gpumatch.expr.keys import Set, complement
 from gpumatch.expr.normal import Elements, Form, Formula, Literal, Splitting, Values, normal_form
 from gpumatch.expr.shapes import malformed
 from gpumatch.expr.typing_rules import operands
-from gpumatch.subscriptions.binding import bound_set, distinct_constant, formula_set, numbers_in
-from gpumatch.subscriptions.block import NULL, RANGE, Attributes, BlockBuilder, never, op_item
-from gpumatch.subscriptions.groups import Binding, Group
-from gpumatch.subscriptions.programs import Columns
+from gpumatch.opcodes import NULL, RANGE
+from gpumatch.subscriptions.binding import Binding, bound_set, formula_set, numbers_in
+from gpumatch.subscriptions.block import Attributes, BlockBuilder, op_item
+from gpumatch.subscriptions.predicates import Predicates
 
 _FEW = 256  # texts up to which the parser is as fast
 _MANY = 16  # conditions of one kind from which binding whole columns pays
@@ -37,19 +37,19 @@ _Leaves: TypeAlias = "tuple[int, ...]"
 
 
 def add_unlike(
-    builder: BlockBuilder, attributes: Attributes, splitting: Splitting, sources: Sequence[Any], rows: Sequence[int]
-) -> list[int]:
+    builder: BlockBuilder, attributes: Attributes, splitting: Splitting, texts: Any, rows: Sequence[int]
+) -> Sequence[int]:
     """Add those of the rows that are plain and right expressions as text; returns the others."""
     if len(rows) < _FEW:
-        return list(rows)
+        return rows
     reader = Reader()
-    left = [row for row in rows if not reader.read(row, sources[row])]
+    left = [row for row in rows if not reader.read(row, texts[row])]
     if reader.rows:
         tests = _Tests(builder, attributes, reader)
-        texts = np.flatnonzero(~tests.wrong)
-        uses = _Uses(tests, _Forms(splitting, reader.skeletons), texts)
+        right = np.flatnonzero(~tests.wrong)
+        uses = _Uses(tests, _Forms(splitting, reader.skeletons), right)
         tests.bind(uses)
-        uses.add_to(builder, np.array(reader.rows, np.int32)[texts])
+        uses.add_to(builder, np.array(reader.rows, np.int32)[right])
         left += [reader.rows[at] for at in np.flatnonzero(tests.wrong).tolist()]
     return left
 
@@ -179,8 +179,8 @@ class _Tests:
     def _binding(self, condition: Condition, numbers: Array) -> tuple[Predicate, Binding]:
         predicate, first = condition.predicate, self.first_constant[numbers]
         columns = [self.constants[first + slot.index].tolist() for slot in condition.slots]
-        group = Group(Expr((predicate,)), numbers.tolist(), columns, True)
-        binding = Binding(self.builder, self.attributes, group, self.attribute[numbers])
+        shape = Shape(Expr((predicate,)), numbers.tolist(), columns)
+        binding = Binding(self.builder, self.attributes, shape, self.attribute[numbers])
         is_number = self.attributes.schema[predicate.attribute].kind in ("int", "float")
         doubtful = is_number and any(malformed(column, "literal") for column in columns)
         bad: dict[int, GpumatchError] = {}
@@ -191,13 +191,7 @@ class _Tests:
     def bind(self, uses: _Uses) -> None:
         """The predicates of the tests that are used."""
         count = len(uses.used)
-        self.columns: Columns = (
-            np.zeros(count, np.int32),
-            np.zeros(count, np.uint8),
-            np.zeros(count, np.int64),
-            np.zeros(count, np.int64),
-        )
-        self.columns[0][: 2 * len(self.condition)] = np.repeat(self.attribute, 2)
+        self.predicates = Predicates.of(np.zeros(count), RANGE, np.zeros(count), np.zeros(count))
         self.presence = np.full(count, -1, np.int32)  # a column that must be there besides
         for predicate, binding in self.bindings:
             for negated in (False, True):
@@ -218,46 +212,50 @@ class _Tests:
         found = binding.literals(
             Elements(name, 0, negated) if is_list else Values(name, ("not", (0,)) if negated else 0)
         )[0]
-        for column, values in zip(self.columns[1:], (found.kind, found.lo, found.hi), strict=True):
-            column[tests] = values
+        self.predicates.put(tests, found)
         if is_list and negated:
-            self.presence[tests] = self.attributes.presence[self.columns[0][tests]]
+            self.presence[tests] = self.attributes.presence[found.attribute]
 
     def _bind_nulls(self) -> None:
         """IS NULL is true of what is missing, and false of what is there, in the column that tells of its presence."""
         numbers = np.flatnonzero(self.what >= _NULL)
         columns = self.attributes.presence[self.attribute[numbers]]
         for at, kind in ((2 * numbers, NULL), (2 * numbers + 1, RANGE)):
-            for column, values in zip(self.columns, _constant(self.builder, columns, kind), strict=True):
-                column[at] = values
+            self.predicates.put(at, self.builder.constant(columns, kind))
 
     def _bind_joins(self, uses: _Uses) -> None:
         """Joins are intersections of ranges mostly, which arrays tell; others are combined one by one."""
-        attribute, kind, lo, hi = self.columns
+        attribute, kind, lo, hi = self.predicates.columns()
         strings = self.attributes.of_kind("string")
         plain = uses.are_all((kind == RANGE) & ~strings[attribute])
         at = np.flatnonzero(plain)
         parts, starts = uses.parts_of(at)
-        tests = 2 * (len(self.condition) + at)
         if len(at):
-            attribute[tests], kind[tests] = attribute[parts[starts]], RANGE
-            lo[tests], hi[tests] = np.maximum.reduceat(lo[parts], starts), np.minimum.reduceat(hi[parts], starts)
+            low, high = np.maximum.reduceat(lo[parts], starts), np.minimum.reduceat(hi[parts], starts)
+            self.predicates.put(
+                2 * (len(self.condition) + at), Predicates.of(attribute[parts[starts]], RANGE, low, high)
+            )
+        tests: list[int] = []
+        columns: list[int] = []
+        sets: list[Set] = []
         for number in np.flatnonzero(~plain).tolist():
             first, formula = int(uses.join_start[number]), uses.formulas[number]
             column = int(self.attribute[first + next(numbers_in(formula))])
-            sets = {leaf: self._set(first + leaf) for leaf in numbers_in(formula)}
             kind_of = self.attributes.schema.types[column].kind
-            values = formula_set(formula, sets, kind_of)
+            values = formula_set(formula, {leaf: self._set(first + leaf) for leaf in numbers_in(formula)}, kind_of)
             for test, wanted in enumerate((values, complement(values, kind_of)), 2 * (len(self.condition) + number)):
                 if uses.used[test]:
-                    attribute[test], kind[test], lo[test], hi[test] = self.builder.predicate(column, wanted)
+                    tests.append(test)
+                    columns.append(column)
+                    sets.append(wanted)
+        self.predicates.put(np.array(tests, np.int64), self.builder.sets(np.array(columns, np.int64), sets))
 
     def _set(self, number: int) -> Set:
         """The values for which a condition is true."""
         condition = self.reader.conditions[self.condition[number]]
         predicate, first = condition.predicate, self.first_constant[number]
         type = self.attributes.schema[predicate.attribute]
-        found = bound_set(predicate, type, self.constants[first : first + len(condition.slots)].tolist(), True)
+        found = bound_set(predicate, type, self.constants[first : first + len(condition.slots)].tolist())
         assert not isinstance(found, GpumatchError), "texts with a wrong constant are left out"
         return complement(found, type.kind) if predicate.negated else found
 
@@ -271,7 +269,7 @@ def _described(predicate: Predicate, attributes: Attributes) -> tuple[int, bool,
     except GpumatchError:
         return -1, False, _VALUES, None
     what = _NULL + predicate.negated if predicate.op == "null" else _LIST if type.multi else _VALUES
-    key = type, predicate.op, tuple(map(distinct_constant, predicate.values))
+    key = type, predicate.op, tuple(map(_distinct, predicate.values))
     return attributes.schema.index(predicate.attribute), predicate.negated, what, key
 
 
@@ -336,23 +334,14 @@ class _Uses:
 
     def add_to(self, builder: BlockBuilder, rows: Array) -> None:
         """Add the clauses and programs, ``rows`` the subscriptions of the texts."""
-        attribute, kind, lo, hi = self._tests.columns
-        strings = self._tests.attributes.of_kind("string")[attribute]
-        dead = np.zeros(len(self.clause_text), np.bool_)
-        dead[self.clause_of[never(kind, lo, hi, strings)[self.literals]]] = True
-        kept = ~dead[self.clause_of]
-        tests, clause = self.literals[kept], self.clause_of[kept]
-        besides = self._tests.presence[tests] >= 0
-        width = 1 + besides
-        counts = np.bincount(clause, width, minlength=len(dead)).astype(np.int64)[~dead]
-        place = np.cumsum(width) - width
-        columns = [np.repeat(column[tests], width) for column in (attribute, kind, lo, hi)]
-        present = _constant(builder, self._tests.presence[tests[besides]], RANGE)
-        for column, values in zip(columns, present, strict=True):
-            column[place[besides] + 1] = values
-        programs = self._add_programs(builder)[self.clause_text][~dead]
-        attribute, kind, lo, hi = columns
-        builder.add_flat(rows[self.clause_text][~dead], counts, attribute, lo, hi, programs, kind)
+        presence = self._tests.presence[self.literals]
+        besides = np.flatnonzero(presence >= 0)
+        width = 1 + (presence >= 0)
+        predicates = self._tests.predicates.take(self.literals).repeat(width)
+        predicates.put(np.cumsum(width)[besides] - 1, builder.constant(presence[besides], RANGE))
+        counts = np.bincount(self.clause_of, width, minlength=len(self.clause_text)).astype(np.int64)
+        programs = self._add_programs(builder)[self.clause_text]
+        builder.add(rows[self.clause_text], counts, predicates, programs)
 
     def _add_programs(self, builder: BlockBuilder) -> Array:
         """The number of each text's program, or -1."""
@@ -367,17 +356,9 @@ class _Uses:
         lengths = np.bincount(self.item_text, width, minlength=len(numbers)).astype(np.int64)
         having = np.flatnonzero(lengths)
         if len(having):
-            attribute, kind, lo, hi = (column[self.items[leaf] & ~1] for column in self._tests.columns)
-            numbers[having] = builder.programs.add_flat(lengths[having], item, (attribute, kind, lo, hi))
+            leaves = self._tests.predicates.take(self.items[leaf] & ~1)
+            numbers[having] = builder.programs.add(lengths[having], item, leaves)
         return numbers
-
-
-def _constant(builder: BlockBuilder, attribute: Array, kind: int) -> Array:
-    """The columns of the predicates that hold where each attribute is missing, or where it is there."""
-    used, place = np.unique(attribute, return_inverse=True)
-    rows = [builder.constant_predicate(one, kind) for one in used.tolist()]
-    table: Array = np.array(rows, np.int64).reshape(-1, 4)[place].T
-    return table
 
 
 def _expanded(ptr: Sequence[int] | Array, owners: Array) -> tuple[Array, Array]:
@@ -410,3 +391,8 @@ def _form_of(tests: _Tests, forms: _Forms, texts: Array) -> Array:
         leaves = tuple([_WHATS * names.index(name) + what for name, what in zip(names, whats, strict=True)])
         form[at] = forms.number(int(skeleton[at]), leaves)
     return form
+
+
+def _distinct(value: Any) -> Any:
+    """Python holds 1, 1.0 and True for equal keys of a dict; they are different constants."""
+    return value if isinstance(value, str) else (type(value), value)

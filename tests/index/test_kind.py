@@ -21,7 +21,8 @@ from gpumatch.index import KINDS, register
 from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace
 from gpumatch.index.input import Input
 from gpumatch.kernels.postings import match_rest
-from gpumatch.subscriptions.block import RANGE, Attributes
+from gpumatch.opcodes import RANGE
+from gpumatch.subscriptions.block import Attributes
 from tests.conformance import test_examples, test_extremes, test_oracle
 from tests.test_imports import FOLDERS
 

@@ -17,10 +17,11 @@ from gpumatch.expr.keys import MIN
 from gpumatch.expr.normal import Splitting
 from gpumatch.index import KINDS
 from gpumatch.index.planner import splitting_for
-from gpumatch.subscriptions import groups as subscriptions
-from gpumatch.subscriptions.block import RANGE, Attributes, Block
-from gpumatch.subscriptions.intake import expression_block
+from gpumatch.opcodes import RANGE
+from gpumatch.subscriptions import texts as subscriptions
+from gpumatch.subscriptions.block import Attributes, Block
 from gpumatch.subscriptions.merge import join_blocks
+from gpumatch.subscriptions.texts import text_block
 from tests.conformance.strategies import events, expressions, schemas
 
 SCHEMA = {"a": "int64", "b": "float64", "s": "string", "t": "list<int64>", "u": "list<string>"}
@@ -44,7 +45,7 @@ def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def block_of(texts: list[str], splitting: Splitting = Splitting.NEVER) -> Block:
-    block, errors = expression_block(ATTRIBUTES, texts, splitting)
+    block, errors = text_block(ATTRIBUTES, texts, splitting)
     assert not errors
     return block
 
@@ -53,7 +54,7 @@ def leaves(block: Block) -> int:
     """How many predicates programs have, which must all be used."""
     own = int(block.clause_ptr[-1])
     used = np.unique(block.program_item[block.program_item >= 0])
-    assert used.tolist() == list(range(own, len(block.attribute)))
+    assert used.tolist() == list(range(own, len(block.predicates)))
     return len(used)
 
 
@@ -67,7 +68,7 @@ def filled(schema: dict[str, str], splitting: Splitting, index: str = "scan") ->
 def test_programs_share_equal_predicates() -> None:
     block = block_of(SHARED * 20)
     assert leaves(block) == DISTINCT
-    assert len(block.range_lo) == 3 + 2 + 1  # of IN (1, 5, 9), of IN (1, 3), of 'x'
+    assert len(block.ranges) == 3 + 2 + 1  # of IN (1, 5, 9), of IN (1, 3), of 'x'
     assert len(block.program_ptr) - 1 == len(SHARED)  # programs that are equal are one, too
     assert np.bincount(block.clause_program).tolist() == [20] * len(SHARED)
 
@@ -78,15 +79,16 @@ def test_sharing_outlives_kept_rows_joins_and_codes() -> None:
     keep = np.zeros(block.length, np.bool_)
     keep[::3] = True
     kept = join_blocks(ATTRIBUTES, [block], [keep])
-    assert (leaves(kept), len(kept.range_lo)) == (DISTINCT, 6)
+    assert (leaves(kept), len(kept.ranges)) == (DISTINCT, 6)
     only = join_blocks(ATTRIBUTES, [block], [np.arange(block.length) % 7 == 2])
-    assert (leaves(only), len(only.range_lo)) == (2, 5)
+    assert (leaves(only), len(only.ranges)) == (2, 5)
     joined = join_blocks(ATTRIBUTES, [kept, block, only], [None, keep, None])
-    assert (leaves(joined), len(joined.range_lo)) == (DISTINCT, 6)
+    assert (leaves(joined), len(joined.ranges)) == (DISTINCT, 6)
     book, table = encode_block(joined, ATTRIBUTES)
     back = decode_table(ATTRIBUTES, book, table)
     assert leaves(back) == DISTINCT
-    assert sorted(back.lo[back.kind == 0].tolist()) == sorted(joined.lo[joined.kind == 0].tolist())
+    ends = [sorted(held.lo[held.kind == RANGE].tolist()) for held in (back.predicates, joined.predicates)]
+    assert ends[0] == ends[1]
 
 
 def test_large_groups_share_as_small_ones_do() -> None:
@@ -98,7 +100,7 @@ def test_large_groups_share_as_small_ones_do() -> None:
 def test_ranges_with_the_same_numbers_on_other_attributes_are_others() -> None:
     block = block_of(["t IN (1, 3, 5) XOR b IN (1, 3, 5)", "a IN (1, 3, 5) XOR t IN (1, 3, 5)"])
     assert leaves(block) == 3
-    assert sorted(block.range_attribute.tolist()) == [0] * 3 + [1] * 3 + [3] * 3
+    assert sorted(block.ranges.attribute.tolist()) == [0] * 3 + [1] * 3 + [3] * 3
 
 
 @pytest.mark.usefixtures("many")
@@ -153,6 +155,6 @@ def test_the_index_says_how_far_to_split() -> None:
 def test_what_is_not_true_is_false() -> None:
     attributes = Attributes.of(gm.Schema.of({"k": "bool"}))
     texts = ["k = FALSE", "NOT k", "k <> TRUE", "k < TRUE", "k IS NOT TRUE AND k IS NOT NULL"]
-    block, errors = expression_block(attributes, texts, Splitting.PRODUCTS)
+    block, errors = text_block(attributes, texts, Splitting.PRODUCTS)
     assert not errors
-    assert {(kind, lo, hi) for kind, lo, hi in zip(block.kind, block.lo, block.hi, strict=True)} == {(RANGE, MIN, 0)}
+    assert {found[1:] for found in zip(*block.predicates.columns(), strict=True)} == {(RANGE, MIN, 0)}

@@ -244,7 +244,7 @@ def test_the_outermost_and_has_literals_and_one_program() -> None:
     rows = [(1, "i", "=", 1), (1, "j", "=", 2), (1, "x", "<", 3), (1, None, "or", 2), (1, "i", ">", 0)]
     block = block_of(table(*rows, (1, None, "and", 3)), Splitting.NEVER)
     assert np.diff(block.clause_ptr).tolist() == [1]  # i = 1 and i > 0 are one range
-    assert (block.lo[0], block.hi[0], block.program_item.tolist()) == (1, 1, [1, 2, -19])
+    assert (block.predicates.lo[0], block.predicates.hi[0], block.program_item.tolist()) == (1, 1, [1, 2, -19])
     assert block_of(table(*rows), Splitting.NEVER).program_item.tolist() == [1, 2, -19]
 
 
@@ -267,7 +267,7 @@ def test_equal_predicates_are_one() -> None:
         "value": np.stack([*values.T[:2], np.full(count, 2), values[:, 2], np.full(count, 2)], axis=1).ravel(),
     }
     block = block_of(columns, Splitting.NEVER)
-    assert (len(block.attribute), len(block.program_item)) == (30, 5 * len(np.unique(values, axis=0)))
+    assert (len(block.predicates), len(block.program_item)) == (30, 5 * len(np.unique(values, axis=0)))
     matcher = filled(columns, Splitting.NEVER)
     batch = rng.integers(0, 10, (20, 3))
     i, j, x = batch.T

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from gpumatch.errors import GpumatchError
 from gpumatch.expr import evaluate, shapes
 from gpumatch.expr.keys import MIN
 from gpumatch.expr.normal import Splitting
-from gpumatch.subscriptions import intake as sources
+from gpumatch.opcodes import NULL, RANGE, SET
+from gpumatch.subscriptions import texts as alike
 from gpumatch.subscriptions import unlike
-from gpumatch.subscriptions.block import EMPTY, NULL, RANGE, SET, Attributes, Block, BlockBuilder
-from gpumatch.subscriptions.groups import GroupAdder, group_expressions
-from gpumatch.subscriptions.intake import expression_block
+from gpumatch.subscriptions.block import EMPTY, Attributes, Block, BlockBuilder
+from gpumatch.subscriptions.texts import text_block
 from gpumatch.subscriptions.unlike import add_unlike
 from tests.conformance.strategies import events, expressions, schemas
 
@@ -34,18 +35,15 @@ def limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def parsed(attributes: Attributes, texts: list[Any], splitting: Splitting) -> tuple[Block, dict[int, GpumatchError]]:
     """The block and the errors without any cutting."""
-    builder = BlockBuilder(attributes.schema)
-    adder = GroupAdder(builder, attributes, splitting)
-    errors: dict[int, GpumatchError] = {}
-    for group in group_expressions(texts, range(len(texts)), errors):
-        adder.add(group, errors)
-    return builder.build(len(texts)), errors
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unlike, "_FEW", len(texts) + 1)
+        return text_block(attributes, texts, splitting)
 
 
 def clauses(block: Block, attributes: Attributes) -> Clauses:
     """What each row's clauses and programs say, in no order and without numbers of strings and ranges."""
     strings = attributes.covering(block.columns).of_kind("string")
-    columns = [column.tolist() for column in (block.attribute, block.kind, block.lo, block.hi)]
+    columns = [column.tolist() for column in block.predicates.columns()]
 
     def cut(attribute: int, key: int) -> Any:
         found = (block.pool[key >> 1], key & 1) if strings[attribute] and key != MIN else key
@@ -57,8 +55,8 @@ def clauses(block: Block, attributes: Attributes) -> Clauses:
             return attribute, kind
         ends = [(lo, hi)]
         if kind != RANGE:
-            ends = list(zip(block.range_lo[lo:hi].tolist(), block.range_hi[lo:hi].tolist(), strict=True))
-            assert (block.range_attribute[lo:hi] == attribute).all()
+            ends = list(zip(block.ranges.lo[lo:hi].tolist(), block.ranges.hi[lo:hi].tolist(), strict=True))
+            assert (block.ranges.attribute[lo:hi] == attribute).all()
         elif (lo, hi) == EMPTY or (lo > hi and not strings[attribute]):
             ends = []
         merged: list[Any] = []
@@ -77,13 +75,13 @@ def clauses(block: Block, attributes: Attributes) -> Clauses:
     return found
 
 
-def check(schema: dict[str, str], texts: list[Any]) -> list[int]:
+def check(schema: dict[str, str], texts: list[Any]) -> Sequence[int]:
     """Blocks and errors are the same; returns the rows that the parser had to read."""
     attributes = Attributes.of(gm.Schema.of(schema))
-    left: list[int] = []
+    left: Sequence[int] = []
     for splitting in Splitting:
         right, wrong = parsed(attributes, texts, splitting)
-        block, errors = expression_block(attributes, texts, splitting)
+        block, errors = text_block(attributes, texts, splitting)
         assert clauses(block, attributes) == clauses(right, attributes), texts
         assert {row: str(error) for row, error in errors.items()} == {row: str(e) for row, e in wrong.items()}
         assert list(errors) == sorted(errors)
@@ -224,8 +222,8 @@ def test_some_alike_and_some_not(numbers: list[int], stretch: int, trial: int) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shapes, "_STRETCH", stretch)
         patch.setattr(shapes, "_TRIAL", trial)
-        patch.setattr(sources, "_AT_ONCE", 17)
-        patch.setattr("gpumatch.subscriptions.groups._MANY", 3)
+        patch.setattr(alike, "_AT_ONCE", 17)
+        patch.setattr("gpumatch.subscriptions.texts._MANY", 3)
         check(SCHEMA, texts)
 
 

@@ -25,7 +25,8 @@ from gpumatch.kernels import atree as kernels
 from gpumatch.kernels import atree_build, dag
 from gpumatch.kernels.plan import wakings
 from gpumatch.kernels.words import EVENTS
-from gpumatch.subscriptions.block import RANGE, Attributes
+from gpumatch.opcodes import RANGE
+from gpumatch.subscriptions.block import Attributes
 
 _KEPT = 1 << 27  # bytes of a buffer up to which the next call gets it
 _VALUES, _ROWS = 1 << 13, 1 << 16  # words of values and rows for which there is room at first

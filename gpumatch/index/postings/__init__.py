@@ -21,8 +21,8 @@ from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Plannin
 from gpumatch.index.input import Input
 from gpumatch.index.postings.compound import NO_COMPOUNDS, Compounds, find_compounds
 from gpumatch.kernels import postings as kernels
-from gpumatch.kernels.predicates import WIDTH
-from gpumatch.subscriptions.block import RANGE, Attributes
+from gpumatch.opcodes import RANGE, WIDTH
+from gpumatch.subscriptions.block import Attributes
 
 _TESTED = 16  # clauses of a Scan that are tested faster than a list of them is looked up
 POSTING, BLOCKS = 12, 3  # bytes of a posting, and how many blocks a range is cut into

@@ -18,7 +18,7 @@ from gpumatch.index.flat import bits_of
 from gpumatch.index.input import Input
 from gpumatch.kernels import compound as kernels
 from gpumatch.kernels.postings import CELLS, FILTERED
-from gpumatch.subscriptions.block import RANGE
+from gpumatch.opcodes import RANGE
 
 _SHARED = 32  # clauses that share an equality, and on average those of a line, for which groups pay
 _WIDE = 0.75  # share of a group's codes: a wider range is not worth hanging on

@@ -112,7 +112,7 @@ class Overlaps:
         sets: dict[int, Set] = {}
         for at, item in enumerate(expr.program):
             if isinstance(item, Predicate) and item.op != "null":
-                found = bound_set(item, self.schema[item.attribute], (), False)
+                found = bound_set(item, self.schema[item.attribute])
                 if isinstance(found, GpumatchError):
                     raise found
                 sets[at] = found

@@ -12,8 +12,8 @@ import numpy as np
 
 from gpumatch.arrays import Array, spans
 from gpumatch.codes.table import Table
+from gpumatch.opcodes import NULL, RANGE, SET
 from gpumatch.routing.sieve.groups import Groups
-from gpumatch.subscriptions.block import NULL, RANGE, SET
 
 
 @dataclass(frozen=True)

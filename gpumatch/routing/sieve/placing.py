@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpumatch.arrays import Array
+from gpumatch.opcodes import NULL
 from gpumatch.routing.sieve.interest import Conditions
-from gpumatch.subscriptions.block import NULL
 
 NOWHERE = -1  # the tree of subscriptions that may be true whatever value any attribute has
 _TREES = 4  # attributes for each shard that are chosen with care; the others are few subscriptions' best

@@ -1,0 +1,108 @@
+"""Predicates on keys as one struct of arrays, whoever reads, joins or encodes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpumatch.arrays import Array, pointers
+from gpumatch.expr.keys import MIN
+from gpumatch.opcodes import ANY, NULL, RANGE, SET
+
+EMPTY = (0, -1)  # a RANGE that holds no key, whatever the type
+_TYPES = (np.int32, np.uint8, np.int64, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicates:
+    """A RANGE has its first and last key, of strings its lower and upper cut; SET, ANY and NONE have ranges ``lo:hi``.
+
+    Those ranges are a second struct like this, all of them RANGE.
+    """
+
+    attribute: Array  # int32: a column of Attributes
+    kind: Array  # uint8
+    lo: Array  # int64
+    hi: Array  # int64
+
+    @classmethod
+    def of(cls, attribute: Array | int, kind: Array | int, lo: Array, hi: Array) -> Predicates:
+        """With arrays of the right types; one attribute or kind may stand for all."""
+        columns = (np.full(len(lo), one) if isinstance(one, int) else one for one in (attribute, kind, lo, hi))
+        return cls(*(column.astype(dtype, copy=False) for column, dtype in zip(columns, _TYPES, strict=True)))
+
+    @classmethod
+    def join(cls, parts: Sequence[Predicates]) -> Predicates:
+        columns = zip(*[part.columns() for part in parts], strict=True) if parts else [()] * len(_TYPES)
+        return cls(*(np.concatenate([np.zeros(0, t), *held]) for t, held in zip(_TYPES, columns, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.lo)
+
+    def columns(self) -> tuple[Array, Array, Array, Array]:
+        return self.attribute, self.kind, self.lo, self.hi
+
+    def take(self, at: Array | slice) -> Predicates:
+        return Predicates(*(column[at] for column in self.columns()))
+
+    def put(self, at: Array, others: Predicates) -> None:
+        """Write others into these places."""
+        for mine, theirs in zip(self.columns(), others.columns(), strict=True):
+            mine[at] = theirs
+
+    def repeat(self, times: Array | int) -> Predicates:
+        return Predicates(*(np.repeat(column, times) for column in self.columns()))
+
+    def with_ends(self, at: Array, lo: Array, hi: Array) -> Predicates:
+        """The same with other ends in some places."""
+        changed = Predicates(self.attribute, self.kind, self.lo.copy(), self.hi.copy())
+        changed.lo[at], changed.hi[at] = lo, hi
+        return changed
+
+    def has_ranges(self) -> Array:
+        """Which of them have ranges in the second struct."""
+        marks: Array = (self.kind != RANGE) & (self.kind != NULL)
+        return marks
+
+    def never(self, strings: Array) -> Array:
+        """Which of them nothing satisfies; ``strings`` tells the columns of strings.
+
+        Cuts of strings do not sort yet: an empty range of them is EMPTY.
+        """
+        empty: Array = (self.kind == RANGE) & (self.lo > self.hi)
+        if empty.any():
+            empty &= ((self.lo == EMPTY[0]) & (self.hi == EMPTY[1])) | ~strings[self.attribute]
+        empty |= ((self.kind == SET) | (self.kind == ANY)) & (self.lo >= self.hi)
+        return empty
+
+    def with_own(self, ranges: Predicates) -> tuple[Predicates, Predicates]:
+        """These and the ranges that they have, without those that nobody has."""
+        sets = np.flatnonzero(self.has_ranges())
+        count = len(ranges)
+        opened = np.bincount(self.lo[sets], minlength=count + 1) - np.bincount(self.hi[sets], minlength=count + 1)
+        used = np.cumsum(opened)[:count] > 0
+        if used.all():
+            return self, ranges
+        place = pointers(used)
+        return self.with_ends(sets, place[self.lo[sets]], place[self.hi[sets]]), ranges.take(used)
+
+    def with_cuts(self, strings: Array, numbers: Array) -> Predicates:
+        """The same after strings got other numbers."""
+        at = self.cuts(strings)
+        if len(at) == 0:
+            return self
+        return self.with_ends(at, _moved(self.lo[at], numbers), _moved(self.hi[at], numbers))
+
+    def cuts(self, strings: Array) -> Array:
+        """Those whose ends are cuts of strings."""
+        is_empty = (self.lo == EMPTY[0]) & (self.hi == EMPTY[1])
+        return np.flatnonzero((self.kind == RANGE) & strings[self.attribute] & ~is_empty)
+
+
+def _moved(cuts: Array, numbers: Array) -> Array:
+    moved = cuts.copy()
+    at = np.flatnonzero(cuts != MIN)  # which is the open end
+    moved[at] = 2 * numbers[cuts[at] >> 1] + (cuts[at] & 1)
+    return moved
