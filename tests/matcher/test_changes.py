@@ -66,14 +66,14 @@ def test_replace_all_or_nothing(given_expressions: Any, kind: type[Exception]) -
 
 
 def test_an_interrupted_replace_loses_nothing() -> None:
-    class Interrupting(str):
+    class Interrupting(gm.Expr):
         def __str__(self) -> str:
             raise KeyboardInterrupt
 
     matcher = filled({1: "i = 1"})
     before = face(matcher)
     with pytest.raises(KeyboardInterrupt):
-        matcher.replace({1: Interrupting("i = 2")})
+        matcher.replace({1: Interrupting(gm.parse("i = 2").program)})
     assert face(matcher) == before
 
 
