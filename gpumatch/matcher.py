@@ -358,6 +358,12 @@ class Matcher:
         found: Array = self._seal().ids.to_numpy(zero_copy_only=False)
         return found
 
+    @property
+    def id_type(self) -> type[int] | type[str] | None:
+        """Of all ids; None while there are none."""
+        held = self._store.id_type()
+        return None if held is None else int if held == pa.int64() else str
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Matcher is not pickled or copied: save() it, and load() it where it is needed")
 
@@ -413,12 +419,19 @@ class Matcher:
         storage.write(path, meta, parts)
 
 
-def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: bool = True) -> Matcher:
+def load(
+    path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: storage.Verify = True
+) -> Matcher:
     """A matcher from a saved index, detached from its directory: changes stay in memory.
 
-    ``mmap`` maps the arrays instead of reading them; ``verify=False`` skips the checksums, which read every file once.
+    ``mmap`` maps the arrays instead of reading them. ``verify`` compares checksums, which reads every file; with
+    ``"once"`` only where this user has not done so on this machine since the files last changed.
     """
-    stored = storage.read(path, mmap, verify)
+    return from_stored(storage.read(path, mmap, verify), device)
+
+
+def from_stored(stored: storage.Stored, device: str) -> Matcher:
+    """A matcher of what was read from a directory."""
     asked = stored.meta["index"]
     index = "auto" if asked == "auto" else params_from(asked)
     matcher = Matcher(stored.meta["schema"], index, device, stored.meta["memory_limit"])

@@ -14,6 +14,7 @@ from gpumatch.arrays import Array
 from gpumatch.device_memory import is_device_array, library, place_of, simulated, to_host
 
 _FEW = 16  # ids up to which looking up one after another is faster
+_INT32 = np.iinfo(np.int32).max
 _CHUNK = 1024  # events whose ids are looked up at once when iterating
 _EXTRAS = {"cupy": "'gpumatch[gpu13]' or 'gpumatch[gpu12]'", "cudf": "'gpumatch[cudf13]' or 'gpumatch[cudf12]'"}
 
@@ -52,6 +53,11 @@ class Matches:
         if self._rows is None:
             self._rows = to_host(self._made[1])
         return self._rows
+
+    @property
+    def names(self) -> Any:
+        """The ids that rows index: an Arrow array."""
+        return self._ids
 
     def __len__(self) -> int:
         """The number of events."""
@@ -113,6 +119,13 @@ class Matches:
         """A table of one row per match: ``event`` and ``subscription``, or ``event`` and ``destination``."""
         event = np.repeat(np.arange(len(self), dtype=np.int64), self.counts)
         return pa.table({"event": event, self._column: self._ids.take(pa.array(self.rows))})
+
+    def to_lists(self) -> Any:
+        """An Arrow array with the list of ids of each event."""
+        ids = self._ids.take(pa.array(self.rows))
+        if self.n_pairs > _INT32:
+            return pa.LargeListArray.from_arrays(pa.array(self.offsets), ids)
+        return pa.ListArray.from_arrays(pa.array(self.offsets.astype(np.int32)), ids)
 
     def to_pandas(self) -> Any:
         """The table of ``to_arrow`` as a pandas DataFrame."""

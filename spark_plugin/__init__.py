@@ -1,9 +1,9 @@
-"""Matching on Spark: ``match_events`` for DataFrames of events, ``build_index`` for DataFrames of subscriptions.
+"""Matching on Spark: ``match_events`` and ``count_subscriptions`` for events, ``build_index`` for subscriptions.
 
 Importing this package does not import PySpark.
 """
 
 from gpumatch.spark.build import build_index
-from gpumatch.spark.match import match_events
+from gpumatch.spark.match import count_subscriptions, match_events
 
-__all__ = ["build_index", "match_events"]
+__all__ = ["build_index", "count_subscriptions", "match_events"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -41,13 +42,19 @@ def select(frame: DataFrame, names: Iterable[str], what: str) -> DataFrame:
     return frame.select(*("`" + name.replace("`", "``") + "`" for name in wanted))
 
 
+def is_local(session: SparkSession) -> bool:
+    """Whether tasks run on this machine in one executor; unknown through Connect, and then they may not."""
+    context: Any = getattr(session, "_sc", None)  # Connect has none
+    return context is not None and re.match(r"local(\[|$)", context.master) is not None
+
+
 @contextmanager
 def own_python(session: SparkSession) -> Iterator[None]:
     """Local workers run the Python of this process, where PYSPARK_PYTHON does not name another.
 
     Else Spark takes the first python3 on the PATH, which in a virtual environment is often another one.
     """
-    context: Any = getattr(session, "_sc", None)  # Connect has none
+    context: Any = getattr(session, "_sc", None)
     if context is None or not context.master.startswith("local") or context.pythonExec != _DEFAULT_PYTHON:
         yield
         return

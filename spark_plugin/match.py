@@ -1,63 +1,131 @@
-"""``match_events``: checked and planned here, on the driver; run by ``worker`` on the executors."""
+"""``match_events`` and ``count_subscriptions``: checked here, on the driver; run by ``worker`` on the executors."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 import gpumatch as gm
 from gpumatch.errors import SchemaError, StorageError
-from gpumatch.spark.frames import check_frame, map_in_arrow, own_python, select
+from gpumatch.spark.answers import OUTPUTS, Output
+from gpumatch.spark.frames import check_frame, is_local, map_in_arrow, own_python, select
 from gpumatch.spark.ship import ship
+from gpumatch.spark.worker import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+_NAMES: dict[Output, str] = {
+    "pairs": "subscription",
+    "array": "subscriptions",
+    "count": "matches",
+    "destinations": "destinations",
+}
 
 
 def match_events(
     events: DataFrame,
     index: str | os.PathLike[str] | gm.Matcher,
     *,
+    output: Output = "pairs",
     columns: Sequence[str] | None = None,
-    subscription: str = "subscription",
+    subscription: str | None = None,
     id_type: Literal["string", "bigint"] | None = None,
+    device: str = "auto",
 ) -> DataFrame:
-    """A lazy DataFrame with one row per match: columns of the event, then the id of the subscription.
+    """A lazy DataFrame of matches: columns of the event, then what ``output`` asks for.
+
+    - ``"pairs"``: one row per match, with the id of the subscription
+    - ``"array"``: one row per event, with the ids of all its subscriptions; an event without any has an empty array
+    - ``"count"``: one row per event, with the number of its subscriptions
+    - ``"destinations"``: one row per event, with the distinct destinations of its subscriptions
 
     ``index`` is a matcher, which is shipped to the executors, or the folder of a saved one that all executors can read
-    under the same path. ``columns`` are those of the event to return, in this order; None means all.
+    under the same path. ``columns`` are those of the event to return, in this order; None means all. ``subscription``
+    names the last column. ``device`` is "auto" for the GPU of the task, if it has one, or "cpu" or "cuda:N".
 
-    Index and columns are checked at once. Only where the driver cannot read the folder, say by ``id_type`` which type
-    the ids have: then every column is sent to the executors, and they check.
+    Index and columns are checked before Spark runs anything. Only where the driver cannot read the folder, say by
+    ``id_type`` which type the ids (or destinations) have: then every column is sent to the executors, and they check.
+    """
+    check_frame(events, "events")
+    if output not in OUTPUTS:
+        raise ValueError(f"output is one of {', '.join(OUTPUTS)}, found {output!r}")
+    from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+    name = _NAMES[output] if subscription is None else subscription
+    returned = _returned(events.columns if columns is None else columns, name)
+    matcher = _matcher(index, id_type)
+    selected = _selected(events, returned, matcher)
+    integers = _integers(matcher, output, id_type)
+    one = LongType() if integers or output == "count" else StringType()
+    kind = ArrayType(one) if output in ("array", "destinations") else one
+    fields = [
+        StructField(field.name, field.dataType, True, field.metadata) for field in selected.schema[: len(returned)]
+    ]
+    fields.append(StructField(name, kind))
+    query = Query(selected.columns, [*returned, name], output, integers, device, is_local(events.sparkSession))
+    return _mapped(selected, index, "match_batches", query, StructType(fields))
+
+
+def count_subscriptions(
+    events: DataFrame,
+    index: str | os.PathLike[str] | gm.Matcher,
+    *,
+    id_type: Literal["string", "bigint"] | None = None,
+    device: str = "auto",
+) -> DataFrame:
+    """A lazy DataFrame of how many events each subscription matched: ``subscription`` and ``count``.
+
+    Subscriptions that matched none have no row. The arguments are those of ``match_events``.
     """
     check_frame(events, "events")
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    output = _output(events.columns if columns is None else columns, subscription)
     matcher = _matcher(index, id_type)
+    selected = _selected(events, [], matcher)
+    integers = _integers(matcher, "pairs", id_type)
+    returned = ["subscription", "count"]
+    query = Query(selected.columns, returned, "count", integers, device, is_local(events.sparkSession))
+    fields = [StructField(returned[0], LongType() if integers else StringType()), StructField(returned[1], LongType())]
+    counted = _mapped(selected, index, "count_batches", query, StructType(fields))
+    return counted.groupBy(returned[0]).sum(returned[1]).toDF(*returned)
+
+
+def _selected(events: DataFrame, returned: Sequence[str], matcher: gm.Matcher | None) -> DataFrame:
+    """The columns that go to Python, those to return first."""
     attributes = [name for name in events.columns if matcher is None or name in matcher.schema]
-    selected = select(events, [*output, *(name for name in attributes if name not in output)], "the events")
-    integers = id_type == "bigint"
+    selected = select(events, [*returned, *(name for name in attributes if name not in returned)], "the events")
     if matcher is not None:
         _check_types(selected.schema, matcher.schema)
-        integers = len(matcher) > 0 and matcher.ids.dtype.kind == "i"
-    fields = [StructField(field.name, field.dataType, True, field.metadata) for field in selected.schema[: len(output)]]
-    fields.append(StructField(subscription, LongType() if integers else StringType()))
-    query = {"columns": selected.columns, "output": [*output, subscription], "integers": integers}
-    if isinstance(index, gm.Matcher):
-        run = _task("match_shipped", name=ship(events.sparkSession, index), query=query)
-    else:
-        run = _task("match_folder", path=_absolute(index), query=query)
+    return selected
+
+
+def _integers(matcher: gm.Matcher | None, output: Output, id_type: str | None) -> bool:
+    """Whether ids, or destinations, are integers."""
+    if matcher is None:
+        return id_type == "bigint"
+    if output == "destinations":
+        return bool(pa.types.is_integer(matcher.destinations([]).names.type))
+    return matcher.id_type is int
+
+
+def _mapped(
+    selected: DataFrame, index: str | os.PathLike[str] | gm.Matcher, function: str, query: Query, schema: StructType
+) -> DataFrame:
+    session = selected.sparkSession
+    is_shipped = isinstance(index, gm.Matcher)
+    where = ship(session, index) if isinstance(index, gm.Matcher) else _absolute(index)
     plain = selected.toDF(*(f"c{i}" for i in range(len(selected.columns))))  # mapInArrow fails on names with dots
-    with own_python(events.sparkSession):
-        return map_in_arrow(plain, run, StructType(fields))
+    with own_python(session):
+        return map_in_arrow(plain, _task(function, where, is_shipped, asdict(query)), schema)
 
 
-def _task(function: str, *, query: dict[str, Any], **where: str) -> Callable[[Any], Iterator[Any]]:
+def _task(function: str, where: str, is_shipped: bool, query: dict[str, Any]) -> Callable[[Any], Iterator[Any]]:
     """A function of ``worker`` with its arguments. Spark sends it as code, so that it can tell what workers lack."""
 
     def run(batches: Any) -> Iterator[Any]:
@@ -70,20 +138,21 @@ def _task(function: str, *, query: dict[str, Any], **where: str) -> Callable[[An
                 f"the Python of Spark's workers, {sys.executable}, cannot import gpumatch: {error}. Install gpumatch "
                 "there, or set PYSPARK_PYTHON to a Python that has it, before the Spark session starts"
             ) from error
-        found: Iterator[Any] = getattr(worker, function)(batches, query=worker.Query(**query), **where)
+        path = worker.shipped(where) if is_shipped else where
+        found: Iterator[Any] = getattr(worker, function)(batches, path, worker.Query(**query))
         return found
 
     return run
 
 
-def _output(columns: Sequence[str], subscription: str) -> list[str]:
-    output = [columns] if isinstance(columns, str) else list(columns)
-    if subscription.lower() in (name.lower() for name in output):
+def _returned(columns: Sequence[str], subscription: str) -> list[str]:
+    returned = [columns] if isinstance(columns, str) else list(columns)
+    if subscription.lower() in (name.lower() for name in returned):
         raise SchemaError(
-            f"the events have a column named {subscription!r}, as the ids of the subscriptions would be: "
+            f"the events have a column named {subscription!r}, the name of the column of matches: "
             f"pass another name as subscription=, or leave the column out of columns="
         )
-    return output
+    return returned
 
 
 def _matcher(index: str | os.PathLike[str] | gm.Matcher, id_type: str | None) -> gm.Matcher | None:

@@ -12,11 +12,13 @@ from weakref import WeakKeyDictionary
 
 import gpumatch as gm
 from gpumatch.store.directory import read_manifest
+from gpumatch.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _shipped: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
+_saved: WeakKeyDictionary[gm.Matcher, tuple[Snapshot, str]] = WeakKeyDictionary()  # its version, by what it held then
 
 
 def ship(session: SparkSession, matcher: gm.Matcher) -> str:
@@ -26,9 +28,14 @@ def ship(session: SparkSession, matcher: gm.Matcher) -> str:
     because executors fetch it when their first task comes.
     """
     names = _shipped.setdefault(session, {})
+    snapshot = matcher._seal()
+    held, key = _saved.get(matcher, (None, ""))
+    if held is snapshot and key in names:
+        return names[key]
     with tempfile.TemporaryDirectory(prefix="gpumatch-") as saved:
         matcher.save(saved)
         key = read_manifest(Path(saved))["checksum"]
+        _saved[matcher] = snapshot, key
         if key not in names:
             folder = Path(tempfile.mkdtemp(prefix="gpumatch-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)

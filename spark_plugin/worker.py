@@ -1,27 +1,19 @@
-"""What runs in Spark's Python workers: open the index once, match Arrow batches.
-
-Workers import this module by name, so the indexes that it holds outlive a task, and none of them is ever pickled.
-"""
+"""What runs in Spark's Python workers, which import this module by name: match Arrow batches with an open index."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import gpumatch as gm
 from gpumatch.errors import StorageError
-from gpumatch.store.directory import read_manifest
-
-OPEN_INDEXES = 4  # that a worker keeps; the one unused for longest goes first
-SLICE_ROWS = 50_000  # of output
-SLICE_BYTES = 64 << 20  # of output, about: a wide event is repeated for each of its matches
-
-_open: OrderedDict[str, gm.Matcher] = OrderedDict()
+from gpumatch.spark.answers import Output, answers
+from gpumatch.spark.devices import device_of_task
+from gpumatch.spark.opened import open_index
 
 
 @dataclass(frozen=True)
@@ -29,61 +21,56 @@ class Query:
     """What a task has to know, apart from where the index is."""
 
     columns: list[str]  # what the columns of the batches are called; those to return come first
-    output: list[str]  # the columns to return, and the one of the ids
-    integers: bool  # whether the ids are integers, not strings
+    returned: list[str]  # the columns to return, the one of the matches last
+    output: Output
+    integers: bool  # whether ids are integers, not strings
+    device: str
+    is_local: bool  # whether all tasks run in one executor, on the driver's machine
 
 
-def match_shipped(batches: Iterable[Any], *, name: str, query: Query) -> Iterator[Any]:
-    """As ``match_folder``, for a matcher that the driver shipped under this name."""
+def shipped(name: str) -> str:
+    """The folder of a matcher that the driver shipped under this name."""
     from pyspark import SparkFiles
 
-    return match_folder(batches, path=SparkFiles.get(name), query=query)
+    return SparkFiles.get(name)
 
 
-def match_folder(batches: Iterable[Any], *, path: str, query: Query) -> Iterator[Any]:
-    """A row for every match: columns of the event and the id of the subscription."""
+def match_batches(batches: Iterable[Any], path: str, query: Query) -> Iterator[Any]:
+    """The answers for each batch, as batches of the query's columns."""
+    for matcher, batch in _opened(batches, path, query):
+        for columns in answers(matcher, batch, len(query.returned) - 1, query.output):
+            yield pa.RecordBatch.from_arrays(columns, names=query.returned)
+
+
+def count_batches(batches: Iterable[Any], path: str, query: Query) -> Iterator[Any]:
+    """How many of a task's events each subscription matched, for those that matched any."""
+    totals = ids = None
+    for matcher, batch in _opened(batches, path, query):
+        for matches in matcher.match_iter(batch):
+            totals = np.zeros(len(matches.names), np.int64) if totals is None else totals
+            totals += np.bincount(matches.rows, minlength=len(totals))
+            ids = matches.names
+    if totals is not None and ids is not None:
+        rows = np.flatnonzero(totals)
+        yield pa.RecordBatch.from_arrays([ids.take(pa.array(rows)), pa.array(totals[rows])], names=query.returned)
+
+
+def _opened(batches: Iterable[Any], path: str, query: Query) -> Iterator[tuple[gm.Matcher, Any]]:
+    """Each batch with the matcher, which is opened when the first one comes: an empty partition needs none."""
     matcher = None
     for batch in batches:
-        if matcher is None:  # not before: an empty partition needs no index
-            matcher = open_index(path)
+        if matcher is None:
+            matcher = open_index(path, device_of_task(query.device, query.is_local))
             gm.set_num_threads(_task_cpus())
-        named = pa.RecordBatch.from_arrays(batch.columns, names=query.columns)
-        for piece in pairs(matcher, named, query.output):
-            if pa.types.is_integer(piece.schema.types[-1]) != query.integers:
-                asked = "bigint" if query.integers else "string"  # by a driver that saw another version, or none
-                raise StorageError(f"the ids of the index at {path} are not of the type {asked}, as the query says")
-            yield piece
+            _check_ids(matcher, path, query)
+        yield matcher, pa.RecordBatch.from_arrays(batch.columns, names=query.columns)
 
 
-def open_index(path: str) -> gm.Matcher:
-    """The matcher of a folder, memory-mapped; from earlier tasks if the folder still holds the same."""
-    key = read_manifest(Path(path))["checksum"]
-    matcher = _open.get(key)
-    if matcher is None:
-        matcher = _open[key] = gm.load(path, device="cpu", mmap=True)
-        if len(_open) > OPEN_INDEXES:
-            _open.popitem(last=False)
-    _open.move_to_end(key)
-    return matcher
-
-
-def pairs(matcher: gm.Matcher, batch: Any, output: list[str]) -> Iterator[Any]:
-    """The matches of one batch, in slices of bounded size."""
-    columns = batch.select(list(range(len(output) - 1)))
-    rows = _slice_rows(batch)
-    first = 0
-    for matches in matcher.match_iter(batch):
-        events, table = columns.slice(first, len(matches)), matches.to_arrow()
-        first += len(matches)
-        for start in range(0, len(table), rows):
-            event, ids = (column.combine_chunks() for column in table.slice(start, rows).columns)
-            yield pa.RecordBatch.from_arrays([*events.take(event).columns, ids], names=output)
-
-
-def _slice_rows(events: Any) -> int:
-    """How many rows of output to make at once, from the mean size of an event."""
-    rows: int = SLICE_BYTES * events.num_rows // max(1, events.nbytes)
-    return max(1, min(SLICE_ROWS, rows))
+def _check_ids(matcher: gm.Matcher, path: str, query: Query) -> None:
+    """The driver may have seen another version of the index, or none."""
+    if query.output != "destinations" and matcher.id_type not in (None, int if query.integers else str):
+        asked = "bigint" if query.integers else "string"
+        raise StorageError(f"the ids of the index at {path} are not of the type {asked}, as the query says")
 
 
 def _task_cpus() -> int:

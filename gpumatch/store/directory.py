@@ -14,17 +14,20 @@ import json
 import os
 import re
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from gpumatch.errors import StorageError
+from gpumatch.store.verified import facts_of, is_marked, mark
+
+Verify: TypeAlias = "bool | Literal['once']"
 
 FORMAT = 5
 FEATURES = frozenset({"patterns"})  # that an index may have, and that a reader which does not know them must refuse
@@ -40,6 +43,7 @@ class Stored:
     meta: dict[str, Any]
     segments: list[tuple[dict[str, Any], dict[str, NDArray[Any]]]]
     digest: str  # of everything, so that it can name this version of the index
+    nbytes: int  # of the files
 
 
 def write(
@@ -79,8 +83,10 @@ def _write(
     return digest
 
 
-def read(path: str | os.PathLike[str], mmap: bool = True, verify: bool = True) -> Stored:
-    """Open an index. ``verify`` reads every file once and compares checksums; sizes are always compared."""
+def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = True) -> Stored:
+    """Open an index. ``verify`` reads every file and compares checksums; sizes are always compared."""
+    if verify not in (True, False, "once"):
+        raise ValueError(f"verify is True, False or 'once', found {verify!r}")
     folder = Path(path)
     manifest = read_manifest(folder)
     while True:
@@ -94,13 +100,29 @@ def read(path: str | os.PathLike[str], mmap: bool = True, verify: bool = True) -
             manifest = found
 
 
-def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: bool) -> Stored:
+def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Verify) -> Stored:
+    entries = [entry for segment in manifest["segments"] for entry in segment["arrays"].values()]
+    _check_names(folder, entries)
+    digest = manifest["checksum"]
+    before = facts_of(folder, [entry["file"] for entry in entries]) if verify == "once" else {}
+    marked = verify == "once" and is_marked(folder, digest, before)
     segments = []
     for segment in manifest["segments"]:
-        arrays = {name: _read_array(folder, entry, mmap, verify) for name, entry in segment["arrays"].items()}
+        arrays = {
+            name: _read_array(folder, entry, mmap, bool(verify) and not marked)
+            for name, entry in segment["arrays"].items()
+        }
         segments.append(({key: value for key, value in segment.items() if key != "arrays"}, arrays))
     meta = {key: value for key, value in manifest.items() if key not in ("segments", "checksum")}
-    return Stored(meta, segments, manifest["checksum"])
+    if verify == "once" and not marked:
+        mark(folder, digest, before)
+    return Stored(meta, segments, digest, sum(entry["size"] for entry in entries))
+
+
+def _check_names(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    for name in (str(entry["file"]) for entry in entries):
+        if not _OWN_FILE.fullmatch(name):
+            raise StorageError(f"the manifest of {str(folder)!r} names {name!r}, which is no file of an index")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -213,10 +235,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _read_array(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: bool) -> NDArray[Any]:
-    name = str(entry["file"])
-    if not _OWN_FILE.fullmatch(name):
-        raise StorageError(f"the manifest of {str(folder)!r} names {name!r}, which is no file of an index")
-    path = folder / name
+    path = folder / entry["file"]
     size = path.stat().st_size
     if size != entry["size"]:
         raise StorageError(f"{str(path)!r} has {size} bytes, expected {entry['size']}; save or copy the index again")

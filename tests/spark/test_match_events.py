@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import gpumatch as gm
-from gpumatch.spark import match_events, worker
+from gpumatch.spark import count_subscriptions, match_events, worker
 from gpumatch.spark.frames import map_in_arrow
 from gpumatch.spark.ship import ship
 
@@ -117,6 +117,34 @@ def test_every_column_comes_back_as_it_was(frame: Any, path: Path) -> None:
         assert table[name].to_pylist() == kept[name].to_pylist()
 
 
+def test_arrays_and_counts_have_a_row_for_every_event(frame: Any, matcher: gm.Matcher, path: Path) -> None:
+    wanted = list(matcher.match(events()))
+    assert [] in wanted
+    for partitions in (1, 3):
+        many = frame.repartition(partitions)
+        arrays = match_events(many, path, output="array", columns=["k"])
+        assert arrays.schema["subscriptions"].dataType.simpleString() == "array<string>"
+        assert [row.subscriptions for row in sorted(arrays.collect())] == wanted
+        counts = match_events(many, path, output="count", columns=["k"])
+        assert [row.matches for row in sorted(counts.collect())] == [len(ids) for ids in wanted]
+
+
+def test_totals_per_subscription(frame: Any, matcher: gm.Matcher, path: Path) -> None:
+    names = [name for _, name in in_process(matcher, events())]
+    totals = count_subscriptions(frame.repartition(3), path)
+    assert totals.columns == ["subscription", "count"]
+    assert {tuple(row) for row in totals.collect()} == {(name, names.count(name)) for name in names}
+    assert count_subscriptions(frame.where("k < 0"), matcher).collect() == []
+
+
+def test_destinations(frame: Any) -> None:
+    numbered = gm.Matcher(SCHEMA)
+    numbered.add(SUBSCRIPTIONS, destination=[at % 3 for at in range(len(SUBSCRIPTIONS))])
+    sent = match_events(frame, numbered, output="destinations", columns=["k"])
+    assert sent.schema["destinations"].dataType.simpleString() == "array<bigint>"
+    assert [row.destinations for row in sorted(sent.collect())] == list(numbered.destinations(events()))
+
+
 def test_empty_partitions_and_empty_frames(frame: Any, matcher: gm.Matcher, path: Path) -> None:
     few = frame.where("k < 2").repartition(5)
     assert on_spark(match_events(few, path)) == in_process(matcher, events().slice(0, 2))
@@ -218,8 +246,8 @@ def test_tasks_use_the_threads_that_spark_gives_them(frame: Any, path: Path) -> 
         from gpumatch.parallel.threads import get_num_threads
 
         for batch in batches:
-            query = worker.Query(batch.schema.names, ["subscription"], integers=False)
-            rows = sum(piece.num_rows for piece in worker.match_folder([batch], path=str(path), query=query))
+            query = worker.Query(batch.schema.names, ["subscription"], "pairs", False, "cpu", True)
+            rows = sum(piece.num_rows for piece in worker.match_batches([batch], str(path), query))
             yield pa.RecordBatch.from_pydict({"rows": [rows], "threads": [get_num_threads()]})
 
     [(rows, threads)] = map_in_arrow(frame, used, "rows long, threads long").collect()
@@ -238,6 +266,10 @@ def test_folder_that_only_executors_read(frame: Any, matcher: gm.Matcher, path: 
 
 
 def test_bad_arguments_fail_at_once(spark: Any, frame: Any, matcher: gm.Matcher, path: Path) -> None:
+    with pytest.raises(ValueError, match="output is one of pairs, array, count, destinations, found 'rows'"):
+        match_events(frame, matcher, output="rows")  # type: ignore[arg-type]
+    with pytest.raises(gm.SchemaError, match="no subscription has a destination"):
+        match_events(frame, matcher, output="destinations")
     with pytest.raises(gm.StorageError, match="nowhere"):
         match_events(frame, path.parent / "nowhere")
     with pytest.raises(gm.StorageError, match="mounted path"):
