@@ -35,6 +35,7 @@ from gpumatch.subscriptions.intake import Rejected, arrow_table, bad_ids, id_arr
 from gpumatch.subscriptions.longform import predicate_block
 from gpumatch.subscriptions.ranges import range_block
 from gpumatch.subscriptions.shares import shared_block
+from gpumatch.subscriptions.weights import top_rows, weight_array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,23 +84,34 @@ class Matcher:
     # Subscriptions in
 
     def add(
-        self, subscriptions: Mapping[Any, str | Expr], on_error: OnError = "raise", destination: Any = None
+        self,
+        subscriptions: Mapping[Any, str | Expr],
+        on_error: OnError = "raise",
+        destination: Any = None,
+        weight: Any = None,
     ) -> list[Rejected]:
         """Add expressions by id, as text or built with ``col``. All are added or, on an error, none.
 
         With ``on_error="collect"`` the good ones are added and the bad ones returned. ``destination``, here and in the
         other ways to add: a string or an integer for all of them, or a list or array with one (or None) for each.
+        ``weight``, likewise: a number by which ``top`` tells the heaviest.
         """
         _check_mapping("add", subscriptions)
-        return self._add_expressions(list(subscriptions), list(subscriptions.values()), on_error, destination)
+        return self._add_expressions(list(subscriptions), list(subscriptions.values()), on_error, destination, weight)
 
     def add_table(
-        self, table: Any, id: str = "id", where: str = "expr", on_error: OnError = "raise", destination: Any = None
+        self,
+        table: Any,
+        id: str = "id",
+        where: str = "expr",
+        on_error: OnError = "raise",
+        destination: Any = None,
+        weight: Any = None,
     ) -> list[Rejected]:
         """Add expressions from two columns of a table: Arrow, pandas, polars, or the path of a Parquet file."""
         found = arrow_table(table, [id, where])
         texts = found[where].to_pylist()
-        return self._add_expressions(found[id].to_pylist(), texts, on_error, destination)
+        return self._add_expressions(found[id].to_pylist(), texts, on_error, destination, weight)
 
     def add_ranges(
         self,
@@ -108,28 +120,33 @@ class Matcher:
         closed: str = "both",
         on_error: OnError = "raise",
         destination: Any = None,
+        weight: Any = None,
     ) -> list[Rejected]:
         """Add conjunctions of ranges from arrays: ``{"px": (low, high), …}``; NaN, None or NaT leaves a side open."""
         names = id_array(ids)
         block, errors = range_block(self._attributes, len(names), ranges, closed)
         destinations = Destinations.of(destination, len(names))
-        return self._add_block(Source(names, None, block, destinations), errors, on_error)
+        source = Source(names, None, block, destinations, weight_array(weight, len(names)))
+        return self._add_block(source, errors, on_error)
 
-    def add_predicates(self, table: Any, on_error: OnError = "raise", destination: Any = None) -> list[Rejected]:
+    def add_predicates(
+        self, table: Any, on_error: OnError = "raise", destination: Any = None, weight: Any = None
+    ) -> list[Rejected]:
         """Add from a table with a predicate a row: id, attribute, op, and value or values; those of an id are ANDed.
 
         A row may be an operator instead, after its operands: op is and, or, not, xor or xnor, attribute is null, value
-        is how many it joins. A list of destinations has one for each id, in the order in which ids first occur.
+        is how many it joins. Lists of destinations and weights have one for each id, in the order of first occurrence.
         """
         names, texts, block, errors = predicate_block(self._attributes, arrow_table(table, []), self._splitting)
         destinations = Destinations.of(destination, len(names))
-        return self._add_block(Source(id_array(names), texts, block, destinations), errors, on_error)
+        source = Source(id_array(names), texts, block, destinations, weight_array(weight, len(names)))
+        return self._add_block(source, errors, on_error)
 
     def _add_expressions(
-        self, ids: list[Any], expressions: list[Any], on_error: OnError, destination: Any
+        self, ids: list[Any], expressions: list[Any], on_error: OnError, destination: Any, weight: Any
     ) -> list[Rejected]:
         _check_on_error(on_error)
-        destinations = Destinations.of(destination, len(ids))
+        destinations, weights = Destinations.of(destination, len(ids)), weight_array(weight, len(ids))
         wrong = bad_ids(ids, self._store.id_type())
         if wrong and on_error == "raise":
             raise blamed(ids[min(wrong)], wrong[min(wrong)])
@@ -138,10 +155,11 @@ class Matcher:
             good = [at for at in range(len(ids)) if at not in wrong]
             ids, expressions = [ids[at] for at in good], [expressions[at] for at in good]
             destinations = None if destinations is None else destinations.filter(np.array(good, np.int64))
+            weights = None if weights is None else weights[good]
         texts = [str(given) if isinstance(given, Expr) else given for given in expressions]
         block, errors = shared_block(self._attributes, texts, self._splitting)
         right = pa.array([None if at in errors else text for at, text in enumerate(texts)], pa.large_string())
-        source = Source(id_array(ids), right, block, destinations)
+        source = Source(id_array(ids), right, block, destinations, weights)
         return rejected + self._add_block(source, errors, on_error)
 
     def _add_block(self, source: Source, errors: Mapping[int, GpumatchError], on_error: OnError) -> list[Rejected]:
@@ -159,24 +177,26 @@ class Matcher:
         self._store.remove(lambda snapshot: self._places(snapshot, names))
 
     def replace(self, subscriptions: Mapping[Any, str | Expr]) -> None:
-        """Change the expressions of ids that are there; they keep their destinations, and move to the end."""
+        """Change the expressions of ids that are there; they keep destinations and weights, and move to the end."""
         _check_mapping("replace", subscriptions)
-        self._change(subscriptions, None, self._places)
+        self._change(subscriptions, None, None, self._places)
 
-    def upsert(self, subscriptions: Mapping[Any, str | Expr], destination: Any = None) -> None:
+    def upsert(self, subscriptions: Mapping[Any, str | Expr], destination: Any = None, weight: Any = None) -> None:
         """Add new subscriptions, and change the expressions of ids that are there: all of them or, on an error, none.
 
-        Those that are there keep their destinations. ``destination`` is for the new ones: one for all of them, or a
-        list or array with one (or None) for each subscription of the call. All move to the end.
+        Those that are there keep their destinations and weights. ``destination`` and ``weight`` are for the new ones:
+        one for all of them, or a list or array with one (or None) for each subscription of the call. All move to the
+        end.
         """
         _check_mapping("upsert", subscriptions)
         found = lambda snapshot, names: [None if id_problem(name, name) else snapshot.find(name) for name in names]  # noqa: E731
-        self._change(subscriptions, destination, found)
+        self._change(subscriptions, destination, weight, found)
 
     def _change(
         self,
         subscriptions: Mapping[Any, str | Expr],
         destination: Any,
+        weight: Any,
         find: Callable[[Snapshot, list[Any]], Sequence[tuple[int, int] | None]],
     ) -> None:
         """Add expressions in the place of those with the same ids, where these are found."""
@@ -184,7 +204,8 @@ class Matcher:
         def change(before: Snapshot) -> tuple[list[tuple[int, int]], Source]:
             places = find(before, list(subscriptions))
             changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
-            changed.add(subscriptions, destination=before.destinations_of(places, destination))
+            destinations, weights = before.destinations_of(places, destination), before.weights_of(places, weight)
+            changed.add(subscriptions, destination=destinations, weight=weights)
             return [place for place in places if place is not None], changed._source()
 
         if subscriptions:
@@ -319,6 +340,21 @@ class Matcher:
             )
         offsets, rows = self._engine.match_shared(snapshot, snapshot.by_destination, batch)
         return Matches(offsets, rows, snapshot.destinations.names, "destination")
+
+    def top(self, events: Any, most: int, strict: bool = False) -> Matches:
+        """The heaviest subscriptions that each event satisfies, at most ``most``, the heaviest first.
+
+        Equal weights are ordered by id; subscriptions without a weight, or with NaN, come last.
+        """
+        if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
+            raise ValueError(f"top takes a whole number of at least 1, found {most!r}")
+        snapshot = self._seal()
+        offsets, rows = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
+        for found in match_slices(self._engine, snapshot, self._batches(events, strict)):
+            ends, chosen = top_rows(found.offsets, found.rows, snapshot.rank, int(most))
+            offsets.append(ends[1:] + offsets[-1][-1])
+            rows.append(chosen)
+        return Matches(np.concatenate(offsets), np.concatenate(rows), snapshot.ids)
 
     def explain(self, event: Mapping[str, Any] | pd.Series, id: Any) -> explaining.Explanation:
         """Why a subscription does or does not match an event."""

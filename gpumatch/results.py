@@ -20,11 +20,12 @@ _EXTRAS = {"cupy": "'gpumatch[gpu13]' or 'gpumatch[gpu12]'", "cudf": "'gpumatch[
 
 
 class Matches:
-    """The matches of a batch as CSR: event ``i`` has ``rows[offsets[i]:offsets[i + 1]]``, ascending.
+    """The matches of a batch as CSR: event ``i`` has ``rows[offsets[i]:offsets[i + 1]]``.
 
-    Rows index the ids of the snapshot that was matched, so a result stays right when the matcher changes. Of
-    ``Matcher.destinations``, rows and ids are the destinations. What was matched on a CUDA device stays there, and is
-    copied to the host once if it is looked at there; ``to_cupy`` and ``to_cudf`` do not copy it.
+    They ascend; those of ``top`` are the heaviest first. Rows index the ids of the snapshot that was matched, so a
+    result stays right when the matcher changes. Of ``Matcher.destinations``, rows and ids are the destinations. What
+    was matched on a CUDA device stays there, and is copied to the host once if it is looked at there; ``to_cupy`` and
+    ``to_cudf`` do not copy it.
     """
 
     __slots__ = ("_column", "_ids", "_made", "_offsets", "_rows")

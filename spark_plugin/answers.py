@@ -18,17 +18,23 @@ SLICE_BYTES = 64 << 20  # of output, about: a wide event is repeated for each of
 SLICE_IDS = 1 << 20  # in the arrays of a slice
 
 
-def answers(matcher: gm.Matcher, batch: Any, kept: int, output: Output) -> Iterator[Any]:
+def answers(matcher: gm.Matcher, batch: Any, kept: int, output: Output, top: int | None) -> Iterator[Any]:
     """Columns of the result for each slice: the first ``kept`` of the events', and that of the matches."""
     events = batch.select(list(range(kept)))
-    if output == "destinations":
-        yield from _arrays(events, matcher.destinations(batch))
-        return
-    make = {"pairs": _pairs, "array": _arrays, "count": _counts}[output]
+    make = {"pairs": _pairs, "array": _arrays, "count": _counts, "destinations": _arrays}[output]
     first = 0
-    for matches in matcher.match_iter(batch):
+    for matches in _found(matcher, batch, output, top):
         yield from make(events.slice(first, len(matches)), matches)
         first += len(matches)
+
+
+def _found(matcher: gm.Matcher, batch: Any, output: Output, top: int | None) -> Iterator[gm.Matches]:
+    if output == "destinations":
+        yield matcher.destinations(batch)
+    elif top is not None:
+        yield matcher.top(batch, top)
+    else:
+        yield from matcher.match_iter(batch)
 
 
 def _pairs(events: Any, matches: gm.Matches) -> Iterator[list[Any]]:

@@ -33,6 +33,7 @@ def match_events(
     index: str | os.PathLike[str] | gm.Matcher,
     *,
     output: Output = "pairs",
+    top: int | None = None,
     columns: Sequence[str] | None = None,
     subscription: str | None = None,
     id_type: Literal["string", "bigint"] | None = None,
@@ -45,6 +46,8 @@ def match_events(
     - ``"count"``: one row per event, with the number of its subscriptions
     - ``"destinations"``: one row per event, with the distinct destinations of its subscriptions
 
+    With ``top=k`` pairs and arrays have the k heaviest subscriptions of each event only, the heaviest first.
+
     ``index`` is a matcher, which is shipped to the executors, or the folder of a saved one that all executors can read
     under the same path. ``columns`` are those of the event to return, in this order; None means all. ``subscription``
     names the last column. ``device`` is "auto" for the GPU of the task, if it has one, or "cpu" or "cuda:N".
@@ -55,6 +58,8 @@ def match_events(
     check_frame(events, "events")
     if output not in OUTPUTS:
         raise ValueError(f"output is one of {', '.join(OUTPUTS)}, found {output!r}")
+    if top is not None and (output not in ("pairs", "array") or isinstance(top, bool) or top < 1):
+        raise ValueError(f"top= goes with pairs and arrays, and is at least 1; found top={top!r}, output={output!r}")
     from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
     name = _NAMES[output] if subscription is None else subscription
@@ -68,7 +73,7 @@ def match_events(
         StructField(field.name, field.dataType, True, field.metadata) for field in selected.schema[: len(returned)]
     ]
     fields.append(StructField(name, kind))
-    query = Query(selected.columns, [*returned, name], output, integers, device, is_local(events.sparkSession))
+    query = Query(selected.columns, [*returned, name], output, top, integers, device, is_local(events.sparkSession))
     return _mapped(selected, index, "match_batches", query, StructType(fields))
 
 
@@ -90,7 +95,7 @@ def count_subscriptions(
     selected = _selected(events, [], matcher)
     integers = _integers(matcher, "pairs", id_type)
     returned = ["subscription", "count"]
-    query = Query(selected.columns, returned, "count", integers, device, is_local(events.sparkSession))
+    query = Query(selected.columns, returned, "count", None, integers, device, is_local(events.sparkSession))
     fields = [StructField(returned[0], LongType() if integers else StringType()), StructField(returned[1], LongType())]
     counted = _mapped(selected, index, "count_batches", query, StructType(fields))
     return counted.groupBy(returned[0]).sum(returned[1]).toDF(*returned)

@@ -23,6 +23,7 @@ class Query:
     columns: list[str]  # what the columns of the batches are called; those to return come first
     returned: list[str]  # the columns to return, the one of the matches last
     output: Output
+    top: int | None  # how many subscriptions of an event to return; None: all
     integers: bool  # whether ids are integers, not strings
     device: str
     is_local: bool  # whether all tasks run in one executor, on the driver's machine
@@ -32,13 +33,13 @@ def shipped(name: str) -> str:
     """The folder of a matcher that the driver shipped under this name."""
     from pyspark import SparkFiles
 
-    return SparkFiles.get(name)
+    return str(SparkFiles.get(name))
 
 
 def match_batches(batches: Iterable[Any], path: str, query: Query) -> Iterator[Any]:
     """The answers for each batch, as batches of the query's columns."""
     for matcher, batch in _opened(batches, path, query):
-        for columns in answers(matcher, batch, len(query.returned) - 1, query.output):
+        for columns in answers(matcher, batch, len(query.returned) - 1, query.output, query.top):
             yield pa.RecordBatch.from_arrays(columns, names=query.returned)
 
 

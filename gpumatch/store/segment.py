@@ -58,6 +58,7 @@ class Segment:
     table: Table
     parts: tuple[Part, ...]
     destinations: Destinations | None = None
+    weights: Array | None = None
 
     @classmethod
     def build(cls, source: Source, attributes: Attributes, request: Request, sample: Sequence[EventBatch]) -> Segment:
@@ -72,7 +73,7 @@ class Segment:
         for choice, first, last in zip(choices, bounds[:-1], bounds[1:], strict=True):
             built = indexes.build(choice.params, Input(attributes, book, table, first, last, sample))
             parts.append(Part(built, checked(choice, built, table, timing)))
-        return cls(source.ids, source.texts, attributes, book, table, tuple(parts), source.destinations)
+        return cls(source.ids, source.texts, attributes, book, table, tuple(parts), source.destinations, source.weights)
 
     def __len__(self) -> int:
         return self.table.length
@@ -117,7 +118,8 @@ class Segment:
         return named
 
     def stats(self) -> dict[str, Any]:
-        held = sum(int(part.nbytes) for part in (self.ids, self.texts, self.destinations) if part is not None)
+        columns = (self.ids, self.texts, self.destinations, self.weights)
+        held = sum(int(column.nbytes) for column in columns if column is not None)
         parts = [
             {
                 "index": part.index.params.kind,
@@ -154,6 +156,8 @@ class Segment:
             arrays["texts.valid"] = self.texts.is_valid().to_numpy(zero_copy_only=False)
         if self.destinations is not None:
             arrays |= {f"destinations.{name}": array for name, array in self.destinations.arrays().items()}
+        if self.weights is not None:
+            arrays["weights"] = self.weights
         if dead is not None:
             arrays["dead"] = dead
         return facts, arrays
@@ -161,7 +165,8 @@ class Segment:
     def source(self, keep: Array | None = None) -> Source:
         """What the segment was built from, less the rows that are not to be kept."""
         block = decode_table(self.attributes, self.book, self.table)
-        return join_sources(self.attributes, [Source(self.ids, self.texts, block, self.destinations)], [keep])
+        source = Source(self.ids, self.texts, block, self.destinations, self.weights)
+        return join_sources(self.attributes, [source], [keep])
 
     def match(self, batch: EventBatch, shared: Table | None = None) -> list[tuple[Array, Array]]:
         """Offsets and rows of consecutive chunks of the batch.
@@ -207,7 +212,11 @@ def segment_from(
     if "texts.data" in arrays:
         texts = _strings(arrays, "texts", pa.array(arrays["texts.valid"]))
     table = Table(length, **_checked(arrays, "table", TABLE_TYPES))
-    segment = Segment(ids, texts, attributes, book, table, tuple(parts), _destinations(arrays))
+    weights = arrays.get("weights")
+    if weights is not None and (weights.dtype != np.float64 or weights.shape != (length,)):
+        found = f"{weights.dtype} of shape {weights.shape}"
+        raise StorageError(f"the weights of a saved index should be {length} float64, found {found}; save it again")
+    segment = Segment(ids, texts, attributes, book, table, tuple(parts), _destinations(arrays), weights)
     return segment, arrays.get("dead")
 
 

@@ -17,6 +17,7 @@ from gpumatch.index import merge
 from gpumatch.results import Matches
 from gpumatch.store.segment import Segment
 from gpumatch.subscriptions.destinations import Destinations, join_destinations
+from gpumatch.subscriptions.weights import heaviest_first, join_weights, weight_array
 
 _ITER_EVENTS = 8192  # events per result of match_slices
 
@@ -64,6 +65,21 @@ class Snapshot:
             held = segment.destinations
             parts.append((None if held is None else held.filter(None if dead is None else ~dead), live))
         return join_destinations(parts)
+
+    @cached_property
+    def weights(self) -> Array | None:
+        """Of the live rows; None if there is none."""
+        pieces = []
+        for segment, dead, live in zip(self.segments, self.dead, self.live, strict=True):
+            held = segment.weights
+            pieces.append((held if held is None or dead is None else held[~dead], live))
+        return join_weights(pieces)
+
+    @cached_property
+    def rank(self) -> Array:
+        """The live rows in the order of their weights, heaviest first: the position of each."""
+        weights = np.full(len(self.ids), np.nan) if self.weights is None else self.weights
+        return heaviest_first(self.ids, weights)
 
     @cached_property
     def by_destination(self) -> list[tuple[Segment, Table]]:
@@ -122,6 +138,18 @@ class Snapshot:
             self.destination(*place) if place is not None else None if given is None else given[at]
             for at, place in enumerate(places)
         ]
+
+    def weights_of(self, places: Sequence[tuple[int, int] | None], new: Any) -> Array | None:
+        """Of rows of segments; where there is no row yet, what ``new`` gives to the subscription."""
+        given = weight_array(new, len(places))
+        held = [None if place is None else self.segments[place[0]].weights for place in places]
+        if given is None and all(weights is None for weights in held):
+            return None
+        found = np.full(len(places), np.nan) if given is None else given.copy()
+        for at, (place, weights) in enumerate(zip(places, held, strict=True)):
+            if place is not None:
+                found[at] = np.nan if weights is None else weights[place[1]]
+        return found
 
     def without(self, places: Iterable[tuple[int, int]]) -> Snapshot:
         dead = list(self.dead)

@@ -27,6 +27,19 @@ def test_build_then_match(spark: Any, tmp_path: Path) -> None:
     assert sorted(row["subscription"] for row in pairs) == [0, 1, 2]
 
 
+def test_weights_and_destinations(spark: Any, tmp_path: Path) -> None:
+    frame = spark.sql(
+        "SELECT id, 'px > 1' AS expr, CAST(if(id = 1, NULL, -id) AS DECIMAL(9, 2)) AS bid, concat('d', id % 2) AS to "
+        "FROM range(4)"
+    )
+    build_index(frame, tmp_path / "index", schema=SCHEMA, weight="bid", destination="to")
+    event = spark.sql("SELECT 2D AS px")
+    [best] = match_events(event, tmp_path / "index", output="array", top=3).collect()
+    assert best.subscriptions == [0, 2, 3]
+    [sent] = match_events(event, tmp_path / "index", output="destinations").collect()
+    assert sorted(sent.destinations) == ["d0", "d1"]
+
+
 def test_bad_subscriptions(spark: Any, tmp_path: Path) -> None:
     frame = spark.sql("SELECT 'good' AS id, 'px < 5' AS expr UNION ALL SELECT 'bad', 'px <'")
     with pytest.raises(gm.ParseError):

@@ -137,6 +137,20 @@ def test_totals_per_subscription(frame: Any, matcher: gm.Matcher, path: Path) ->
     assert count_subscriptions(frame.where("k < 0"), matcher).collect() == []
 
 
+def test_the_heaviest(frame: Any) -> None:
+    weighted = gm.Matcher(SCHEMA)
+    weighted.add(SUBSCRIPTIONS, weight=[None if at % 4 == 0 else -at for at in range(len(SUBSCRIPTIONS))])
+    wanted = list(weighted.top(events(), 2))
+    arrays = match_events(frame, weighted, output="array", top=2, columns=["k"])
+    assert [row.subscriptions for row in sorted(arrays.collect())] == wanted
+    pairs = on_spark(match_events(frame, weighted, top=2, columns=["k"]))
+    assert pairs == sorted((k, name) for k, names in enumerate(wanted) for name in names)
+    with pytest.raises(ValueError, match="top= goes with pairs and arrays, and is at least 1; found top=0"):
+        match_events(frame, weighted, top=0)
+    with pytest.raises(ValueError, match="output='count'"):
+        match_events(frame, weighted, top=2, output="count")
+
+
 def test_destinations(frame: Any) -> None:
     numbered = gm.Matcher(SCHEMA)
     numbered.add(SUBSCRIPTIONS, destination=[at % 3 for at in range(len(SUBSCRIPTIONS))])
@@ -246,7 +260,7 @@ def test_tasks_use_the_threads_that_spark_gives_them(frame: Any, path: Path) -> 
         from gpumatch.parallel.threads import get_num_threads
 
         for batch in batches:
-            query = worker.Query(batch.schema.names, ["subscription"], "pairs", False, "cpu", True)
+            query = worker.Query(batch.schema.names, ["subscription"], "pairs", None, False, "cpu", True)
             rows = sum(piece.num_rows for piece in worker.match_batches([batch], str(path), query))
             yield pa.RecordBatch.from_pydict({"rows": [rows], "threads": [get_num_threads()]})
 

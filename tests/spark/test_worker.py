@@ -30,7 +30,7 @@ def batch(n: int, **more: Any) -> Any:
 
 
 def query(columns: list[str], *names: str, output: Output = "pairs") -> worker.Query:
-    return worker.Query(columns, [*names, "id"], output, integers=False, device="cpu", is_local=True)
+    return worker.Query(columns, [*names, "id"], output, None, integers=False, device="cpu", is_local=True)
 
 
 def matched(path: str, batch: Any, *names: str, output: Output = "pairs") -> list[Any]:
@@ -85,7 +85,7 @@ def test_counts_and_destinations(tmp_path: Path) -> None:
 
 def test_totals_per_subscription(tmp_path: Path) -> None:
     path = saved(tmp_path / "i", low="x < 6", never="x < 0", high="x >= 3")
-    counted = worker.Query(["k", "x"], ["subscription", "count"], "count", integers=False, device="cpu", is_local=True)
+    counted = worker.Query(["k", "x"], ["subscription", "count"], "count", None, False, "cpu", True)
     [found] = worker.count_batches([batch(4), batch(10)], path, counted)
     assert found.to_pydict() == {"subscription": ["low", "high"], "count": [10, 8]}
     assert list(worker.count_batches([], "/nowhere", counted)) == []
