@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,13 +123,18 @@ def _jars(place: Path) -> Iterator[Path]:
 
 def _package(name: str, distributions: tuple[str, ...], hint: str) -> Finding:
     for distribution in distributions:
-        try:
-            version = importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        detail = version if distribution == name.lower() else f"{version} ({distribution})"
-        return Finding(name, True, detail)
+        version = _version(distribution)
+        if version is not None:
+            detail = version if distribution == name.lower() else f"{version} ({distribution})"
+            return Finding(name, True, detail)
     return Finding(name, False, "not installed", hint)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _cpu() -> Finding:
@@ -181,9 +187,24 @@ def _java() -> Finding:
     return Finding("Java", major >= 17, version, "" if major >= 17 else hint)
 
 
+def spark_versions(jar: Path) -> list[str]:
+    """The versions of Spark that a RAPIDS jar is made for: it has a folder for each, and takes no other."""
+    with zipfile.ZipFile(jar) as archive:
+        folders = {name.partition("/")[0] for name in archive.namelist()}
+    return sorted(".".join(name.removeprefix("spark")) for name in folders if re.fullmatch(r"spark\d{3}", name))
+
+
 def _rapids() -> Finding:
     jars = rapids_jars()
     if jars:
-        return Finding("RAPIDS jar", True, ", ".join(map(str, jars)))
+        shown, spark = ", ".join(map(str, jars)), _version("pyspark")
+        try:
+            taken = spark_versions(jars[-1])
+        except (OSError, zipfile.BadZipFile) as error:
+            return Finding("RAPIDS jar", False, f"{jars[-1]} cannot be read: {error}", "fetch it again")
+        if spark is None or not taken or spark in taken:
+            return Finding("RAPIDS jar", True, shown)
+        hint = f"it takes Spark {', '.join(taken)} and no other, for instance pip install pyspark=={taken[-1]}"
+        return Finding("RAPIDS jar", False, f"{shown} does not take PySpark {spark}", hint)
     hint = "put com.nvidia:rapids-4-spark_2.13 from Maven Central on Spark's classpath (--packages or SPARK_HOME/jars)"
     return Finding("RAPIDS jar", False, "not found", hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,23 @@ def test_command_json(capsys: pytest.CaptureFixture[str]) -> None:
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert [check["name"] for check in checks] == [it.name for it in doctor.examine()]
     assert all(check["hint"] for check in checks if not check["found"])
+
+
+@pytest.mark.parametrize(("installed", "ok"), [("4.1.3", True), ("4.1.4", False), (None, True)])
+def test_a_jar_that_does_not_take_this_spark(
+    installed: str | None, ok: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "rapids-4-spark_2.13-26.08.1.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for folder in ("spark355", "spark413", "spark400db173", "spark-shared"):
+            archive.writestr(f"{folder}/some.class", "")
+    assert doctor.spark_versions(jar) == ["3.5.5", "4.1.3"]
+    monkeypatch.setattr(doctor, "rapids_jars", lambda: [jar])
+    monkeypatch.setattr(doctor, "_version", lambda name: installed)
+    found = doctor._rapids()
+    assert found.found is ok
+    if not ok:
+        assert "does not take PySpark 4.1.4" in found.detail
+        assert found.hint.endswith("pyspark==4.1.3")
+    jar.write_bytes(b"half a jar")
+    assert not doctor._rapids().found
