@@ -43,8 +43,8 @@ def main() -> None:
 def update(file: Path, report: dict[str, Any]) -> None:
     """Write a report, followed by the file's other results."""
     [new] = report["results"]
-    held = json.loads(file.read_text())["results"] if file.exists() else []
-    report["results"] = sorted([new, *(it for it in held if key(it) != key(new))], key=order)
+    stored = json.loads(file.read_text())["results"] if file.exists() else []
+    report["results"] = sorted([new, *(it for it in stored if key(it) != key(new))], key=order)
     save(file, report)
 
 

@@ -88,10 +88,10 @@ def main() -> None:
     for name in args.only.split(",") if args.only else cases:
         found[name] = measure(cases[name], args.repeats)
         print(f"{name:12} {found[name]}", flush=True)
-    held = json.loads(args.out.read_text()) if args.out.exists() else {}
+    stored = json.loads(args.out.read_text()) if args.out.exists() else {}
     machine = {"python": platform.python_version(), "cpus": os.cpu_count(), "machine": platform.machine()}
-    held[args.name] = held.get(args.name, {}) | machine | {"load": round(os.getloadavg()[0], 1)} | found
-    save(args.out, held)
+    stored[args.name] = stored.get(args.name, {}) | machine | {"load": round(os.getloadavg()[0], 1)} | found
+    save(args.out, stored)
 
 
 if __name__ == "__main__":

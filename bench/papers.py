@@ -77,9 +77,9 @@ def _table(figures: Sequence[Figure], results: Sequence[Result]) -> Table:
     found = {(r.engine, r.workload): r for r in results}
     for figure in figures:
         result = found[figure.engine, figure.workload]
-        told = (_number(value) for value in (figure.build_s, figure.bytes, figure.match_ms))
+        stated = (_number(value) for value in (figure.build_s, figure.bytes, figure.match_ms))
         shown = figure.engine.removeprefix("gpumatch ")
-        table.add_row(figure.workload, shown, figure.paper, *told, *_ours(result))
+        table.add_row(figure.workload, shown, figure.paper, *stated, *_ours(result))
     return table
 
 

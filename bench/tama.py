@@ -56,15 +56,15 @@ def of_index(n: int, k: int, events: int, levels: range) -> tuple[Rates, Rates]:
     """By level: the rate in ``stats()``, and the rate counted against exact results."""
     workload = replace(workloads.tama(n, k, k), present=k, planted=False)
     batch = batch_of(workload.events(events))
-    true, told, counted = loaded(workload).count(batch), Rates(), Rates()
+    true, reported, counted = loaded(workload).count(batch), Rates(), Rates()
     for level in track(levels, f"Tama(approximate=True), {k} ranges", transient=True):
         matcher = loaded(workload, gm.Tama(levels=level, approximate=True))
         found = matcher.count(batch)
         if (found < true).any():
             raise SystemExit(f"Tama(levels={level}, approximate=True) misses matches of {(found < true).sum()} events")
-        told[level] = matcher.stats()["segments"][0]["parts"][0]["fpr"]
+        reported[level] = matcher.stats()["segments"][0]["parts"][0]["fpr"]
         counted[level] = float(1 - true.sum() / found.sum())
-    return told, counted
+    return reported, counted
 
 
 def main() -> int:
@@ -81,11 +81,16 @@ def main() -> int:
     verdict = _verdict(values[1], grid)
     code = judged(console, verdict)
     lines = [Line(f"{k} ranges, values", list(rates.items())) for k, rates in values.items()]
-    for k, (told, _) in index.items():
-        lines.append(Line(f"{k} ranges, stats() of the index", [(x, y) for x, y in told.items() if y], joined=False))
+    for k, (reported, _) in index.items():
+        lines.append(
+            Line(f"{k} ranges, stats() of the index", [(x, y) for x, y in reported.items() if y], joined=False)
+        )
     axes = Axis("levels"), Axis("false share of the answers", log=True)
     picture = draw(given.out / "tama.png", {"ranges of width 0.01": lines}, *axes, (f"{TARGET:g}", TARGET))
-    rates = {"values": values, "index": {k: {"stats": told, "counted": all_} for k, (told, all_) in index.items()}}
+    rates = {
+        "values": values,
+        "index": {k: {"stats": reported, "counted": all_} for k, (reported, all_) in index.items()},
+    }
     settings = [{"ranges": k, "width": w, "fpr": rate, "found": found} for (k, w), (rate, found) in grid.items()]
     path = write("tama", given, {"subscriptions": n, **rates, f"at_{AT}_levels": settings, "verdict": verdict})
     console.print(f"written to {path}, drawn to {picture}")
@@ -94,8 +99,8 @@ def main() -> int:
 
 def _by_level(values: Mapping[int, Rates], index: Mapping[int, tuple[Rates, Rates]]) -> Table:
     columns: dict[str, Rates] = {f"values, {k}": rates for k, rates in values.items()}
-    for k, (told, counted) in index.items():
-        columns |= {f"stats(), {k}": told, f"counted, {k}": counted}
+    for k, (reported, counted) in index.items():
+        columns |= {f"stats(), {k}": reported, f"counted, {k}": counted}
     table = headed("false positive rate by levels, ranges of width 0.01", "levels", *columns, left=0)
     for level in values[1]:
         table.add_row(str(level), *(f"{rates[level]:.2e}" if level in rates else "" for rates in columns.values()))

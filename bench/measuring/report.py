@@ -73,11 +73,11 @@ def by_engine(
     title: str,
     results: Sequence[Any],
     cell: Callable[[Any], str],
-    beside: Mapping[str, Mapping[str, str]],
+    extra: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, str] | None = None,
     threads: Sequence[int] = (1,),
 ) -> Table:
-    """One row per engine and one column per workload, named by ``shown`` if given; ``beside`` has additional rows that
+    """One row per engine and one column per workload, named by ``shown`` if given; ``extra`` has additional rows that
     are not measured."""
     found = {(r.engine, r.workload, r.threads): r for r in results}
     workloads = [w for w in dict.fromkeys(r.workload for r in results) if shown is None or w in shown]
@@ -86,7 +86,7 @@ def by_engine(
         row = ([found.get((engine, w, t)) for t in threads] for w in workloads)
         table.add_row(engine, *(" / ".join(status(r) or cell(r) if r else "" for r in cells) for cells in row))
     table.add_section()
-    for name, cells in beside.items():
+    for name, cells in extra.items():
         if cells:
             table.add_row(name, *(cells.get(w, "") for w in workloads))
     return table

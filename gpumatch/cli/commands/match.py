@@ -109,9 +109,11 @@ class _Watch:
 
 
 def _warn_of_strangers(path: str, found: Sequence[str], attributes: Sequence[str]) -> None:
-    held, known = (", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "") for names in (found, attributes))
+    shown, known = (
+        ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "") for names in (found, attributes)
+    )
     hint = "check the delimiter (a comma) and the case of names"
-    print(f"warning: {path} has no attribute of the index: it has {held}, not {known}; {hint}", file=sys.stderr)
+    print(f"warning: {path} has no attribute of the index: it has {shown}, not {known}; {hint}", file=sys.stderr)
 
 
 def _chunks(
