@@ -12,7 +12,7 @@ from measuring.options import parser
 from measuring.report import machine, save, terminal
 
 CARDS = (16, 24, 80)  # GB
-FREE = 0.75  # of a card for the index: the rest is for events, results and the libraries
+FREE = 0.75  # share of a card for the index; the rest is for events, results and libraries
 INDEXES = ("scan", "pstbloom", "psthash", "gem", "tama", "ladder", "atree")
 
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def device_bytes(matcher: gm.Matcher) -> int:
-    """Of all that a device holds of a matcher between calls."""
+    """Bytes of a matcher that stay on a device between calls."""
     segments = matcher._seal().segments
     parts = (Parts(s.attributes, s.used, s.book, s.table, [(p.index, p.work) for p in s.parts]) for s in segments)
     return sum(part.nbytes for part in parts)

@@ -1,4 +1,4 @@
-"""Matching on Spark: ``match_events`` for DataFrames of events, ``build_index`` for DataFrames of subscriptions.
+"""Matching on Spark: ``build_index`` for DataFrames of subscriptions, ``match_events`` for DataFrames of events.
 
 Importing this package does not import PySpark.
 """

@@ -1,4 +1,4 @@
-"""``build_index``: the subscriptions of a DataFrame into a saved index."""
+"""``build_index``: build and save an index from a DataFrame of subscriptions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def build_index(
     index: Any = "auto",
     on_error: Literal["raise", "collect"] = "raise",
 ) -> gm.Matcher:
-    """Collect ids and expressions to the driver, build an index of them and save it in the folder ``path``.
+    """Collect ids and expressions to the driver, build an index and save it in the folder ``path``.
 
-    Returns the matcher that was saved. A bad subscription is an error, and then nothing is saved; with
-    ``on_error="collect"`` the bad ones are left out, and a warning tells how many and shows the first.
+    Returns the saved matcher. A bad subscription is an error, and nothing is saved. With ``on_error="collect"`` bad
+    subscriptions are left out, with a warning that gives their number and the first few.
     """
     check_frame(subscriptions, "subscriptions")
     table = select(subscriptions, [id, where], "the subscriptions").toArrow()

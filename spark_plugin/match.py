@@ -1,4 +1,4 @@
-"""``match_events``: checked and planned here, on the driver; run by ``worker`` on the executors."""
+"""``match_events``: the driver's side, which checks and plans; ``worker`` runs on the executors."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def match_events(
     """A lazy DataFrame with one row per match: columns of the event, then the id of the subscription.
 
     ``index`` is a matcher, which is shipped to the executors, or the folder of a saved one that all executors can read
-    under the same path. ``columns`` are those of the event to return, in this order; None means all.
+    under the same path. ``columns`` are the event's columns to return, in this order; None means all.
 
-    Index and columns are checked at once. Only where the driver cannot read the folder, say by ``id_type`` which type
-    the ids have: then every column is sent to the executors, and they check.
+    Index and columns are checked immediately. If the driver cannot read the folder, pass the type of the ids as
+    ``id_type``: every column is then sent to the executors, and they check.
     """
     check_frame(events, "events")
     from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -58,7 +58,7 @@ def match_events(
 
 
 def _task(function: str, *, query: dict[str, Any], **where: str) -> Callable[[Any], Iterator[Any]]:
-    """A function of ``worker`` with its arguments. Spark sends it as code, so that it can tell what workers lack."""
+    """A function of ``worker`` with its arguments. Spark sends it as code, so it can report a missing gpumatch."""
 
     def run(batches: Any) -> Iterator[Any]:
         try:
@@ -80,14 +80,14 @@ def _output(columns: Sequence[str], subscription: str) -> list[str]:
     output = [columns] if isinstance(columns, str) else list(columns)
     if subscription.lower() in (name.lower() for name in output):
         raise SchemaError(
-            f"the events have a column named {subscription!r}, as the ids of the subscriptions would be: "
+            f"the events have a column named {subscription!r}, which is the name of the id column: "
             f"pass another name as subscription=, or leave the column out of columns="
         )
     return output
 
 
 def _matcher(index: str | os.PathLike[str] | gm.Matcher, id_type: str | None) -> gm.Matcher | None:
-    """The matcher to check against; None where only the executors can open it."""
+    """The matcher to check against; None if only the executors can open it."""
     if isinstance(index, gm.Matcher):
         return index
     if id_type is None:
@@ -98,7 +98,7 @@ def _matcher(index: str | os.PathLike[str] | gm.Matcher, id_type: str | None) ->
 
 
 def _absolute(index: str | os.PathLike[str]) -> str:
-    """Executors have another working directory."""
+    """An absolute path: executors have a different working directory."""
     path = os.fspath(index)
     if "://" in path:
         raise StorageError(f"{path} is not a folder that Python can open: use a mounted path, or pass a Matcher")
@@ -106,7 +106,7 @@ def _absolute(index: str | os.PathLike[str]) -> str:
 
 
 def _check_types(columns: StructType, schema: gm.Schema) -> None:
-    """What the executors would find, found with one made-up event of the same types."""
+    """Find type errors now, with one made-up event of the same types, not on the executors."""
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -116,14 +116,14 @@ def _check_types(columns: StructType, schema: gm.Schema) -> None:
             arrays.append(_blank(to_arrow_type(field.dataType)))
         except PySparkTypeError:
             raise SchemaError(
-                f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot hand to Python: "
-                f"leave it out by columns=, or cast it"
+                f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot pass to Python: "
+                f"leave it out with columns=, or cast it"
             ) from None
     gm.EventBatch.of(pa.RecordBatch.from_arrays(arrays, names=columns.names), schema)
 
 
 def _blank(kind: Any) -> Any:
-    """One value of an Arrow type, not null: zero, the empty string, the empty list."""
+    """One non-null value of an Arrow type: zero, the empty string, the empty list."""
     buffers = [None, *[pa.py_buffer(bytes(16))] * (kind.num_buffers - 1)]
     children = [_blank(kind.field(i).type) for i in range(kind.num_fields)]
     return pa.Array.from_buffers(kind, 1, buffers, children=children)

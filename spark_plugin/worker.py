@@ -1,6 +1,6 @@
-"""What runs in Spark's Python workers: open the index once, match Arrow batches.
+"""Runs in Spark's Python workers: opens the index once and matches Arrow batches.
 
-Workers import this module by name, so the indexes that it holds outlive a task, and none of them is ever pickled.
+Workers import this module by name, so the open indexes outlive a task and are never pickled.
 """
 
 from __future__ import annotations
@@ -17,46 +17,48 @@ import gpumatch as gm
 from gpumatch.errors import StorageError
 from gpumatch.store.directory import read_manifest
 
-OPEN_INDEXES = 4  # that a worker keeps; the one unused for longest goes first
-SLICE_ROWS = 50_000  # of output
-SLICE_BYTES = 64 << 20  # of output, about: a wide event is repeated for each of its matches
+OPEN_INDEXES = 4  # per worker; the least recently used is closed first
+SLICE_ROWS = 50_000  # rows of output
+SLICE_BYTES = 64 << 20  # approximate bytes of output: a wide event is repeated for each of its matches
 
 _open: OrderedDict[str, gm.Matcher] = OrderedDict()
 
 
 @dataclass(frozen=True)
 class Query:
-    """What a task has to know, apart from where the index is."""
+    """What a task needs to know, apart from the location of the index."""
 
-    columns: list[str]  # what the columns of the batches are called; those to return come first
-    output: list[str]  # the columns to return, and the one of the ids
-    integers: bool  # whether the ids are integers, not strings
+    columns: list[str]  # names of the columns of the batches; those to return come first
+    output: list[str]  # the columns to return, then the id column
+    integers: bool  # ids are integers, not strings
 
 
 def match_shipped(batches: Iterable[Any], *, name: str, query: Query) -> Iterator[Any]:
-    """As ``match_folder``, for a matcher that the driver shipped under this name."""
+    """Like ``match_folder``, for a matcher that the driver shipped under this name."""
     from pyspark import SparkFiles
 
     return match_folder(batches, path=SparkFiles.get(name), query=query)
 
 
 def match_folder(batches: Iterable[Any], *, path: str, query: Query) -> Iterator[Any]:
-    """A row for every match: columns of the event and the id of the subscription."""
+    """One row per match: columns of the event and the id of the subscription."""
     matcher = None
     for batch in batches:
-        if matcher is None:  # not before: an empty partition needs no index
+        if matcher is None:  # not earlier: an empty partition needs no index
             matcher = open_index(path)
             gm.set_num_threads(_task_cpus())
         named = pa.RecordBatch.from_arrays(batch.columns, names=query.columns)
         for piece in pairs(matcher, named, query.output):
             if pa.types.is_integer(piece.schema.types[-1]) != query.integers:
-                asked = "bigint" if query.integers else "string"  # by a driver that saw another version, or none
-                raise StorageError(f"the ids of the index at {path} are not of the type {asked}, as the query says")
+                asked = "bigint" if query.integers else "string"  # the driver saw another version, or none
+                raise StorageError(
+                    f"the ids of the index at {path} are not of the type {asked}, which the query expects"
+                )
             yield piece
 
 
 def open_index(path: str) -> gm.Matcher:
-    """The matcher of a folder, memory-mapped; from earlier tasks if the folder still holds the same."""
+    """The matcher of a folder, memory-mapped; reused from earlier tasks if the folder has not changed."""
     key = read_manifest(Path(path))["checksum"]
     matcher = _open.get(key)
     if matcher is None:
@@ -81,13 +83,13 @@ def pairs(matcher: gm.Matcher, batch: Any, output: list[str]) -> Iterator[Any]:
 
 
 def _slice_rows(events: Any) -> int:
-    """How many rows of output to make at once, from the mean size of an event."""
+    """Rows of output per slice, from the mean size of an event."""
     rows: int = SLICE_BYTES * events.num_rows // max(1, events.nbytes)
     return max(1, min(SLICE_ROWS, rows))
 
 
 def _task_cpus() -> int:
-    """Spark runs as many tasks at a time as there are cores: more threads than a task's own would only compete."""
+    """Spark runs a task on every core, so more threads than a task's own cores would only compete."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
