@@ -1,7 +1,7 @@
 """Alerts as text on wide rows, such as orders: 40 columns, categories by Zipf's law, skewed numbers, nulls.
 
-``typical`` alerts name a category or two and bound a number; one in 150 matches an event. ``mixed`` ones are AND, OR
-and NOT over arbitrary bounds; one in four matches. The texts have many shapes and are seeded.
+``typical`` alerts name a category or two and bound a number; one in 120 matches an event. ``mixed`` ones are AND, OR
+and NOT over arbitrary bounds; one in three matches. The texts have many shapes and are seeded.
 """
 
 from __future__ import annotations
