@@ -79,12 +79,12 @@ def to_host(array: Any) -> Any:
     return array.get() if is_device_array(array) else array
 
 
-def place(number: int) -> AbstractContextManager[Any]:
+def use_device(number: int) -> AbstractContextManager[Any]:
     """Makes a device the current one."""
     return nullcontext() if simulated() else library().cuda.Device(number)
 
 
-def place_of(array: Any) -> AbstractContextManager[Any]:
+def use_device_of(array: Any) -> AbstractContextManager[Any]:
     """Makes the device of an array the current one; of an array on the host, or of None, that is as it is."""
     return array.device if is_device_array(array) and not simulated() else nullcontext()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpumatch.arrays import Array
-from gpumatch.device_memory import is_device_array, library, place_of, simulated, to_host
+from gpumatch.device_memory import is_device_array, library, simulated, to_host, use_device_of
 
 _FEW = 16  # ids up to which looking up one after another is faster
 _CHUNK = 1024  # events whose ids are looked up at once when iterating
@@ -135,7 +135,7 @@ class Matches:
         """The table of ``to_arrow`` as a cuDF DataFrame. Pairs are put together on the device; ids are copied there."""
         cudf = _library("cudf")
         offsets, rows = self.to_cupy()
-        with place_of(rows):
+        with use_device_of(rows):
             xp = library()
             event = xp.searchsorted(offsets, xp.arange(len(rows), dtype=np.int64), "right") - 1
             ids = cudf.Series.from_arrow(self._ids).take(rows).reset_index(drop=True)

@@ -36,8 +36,8 @@ class EventBatch:
     """Events bound to a schema, as columns; or wide, sparse events as CSR, bound when they are first used.
 
     Columns in the memory of a CUDA device stay there: those of a cuDF DataFrame, and in a dict of arrays those of cuDF
-    and CuPy, of Arrow on a device, and of what has ``__cuda_array_interface__`` or DLPack. Strings are encoded on the
-    host, except those in a dictionary or categories.
+    and CuPy, of Arrow on a device, and of objects with ``__cuda_array_interface__`` or DLPack. Strings are encoded on
+    the host, except those in a dictionary or categories.
     """
 
     __slots__ = ("_bound", "_csr", "_length")
@@ -50,12 +50,12 @@ class EventBatch:
 
     @classmethod
     def of(cls, data: Any, schema: Schema, strict: bool = False) -> EventBatch:
-        """Any supported data. What does not fit the type of its attribute is a SchemaError.
+        """A batch of any supported data. A value that does not fit the type of its attribute is a SchemaError.
 
         A list of dicts, a dict of arrays, a DataFrame of pandas, polars or cuDF, an Arrow Table, RecordBatch or
-        RecordBatchReader, anything else that exports Arrow, or the path of a Parquet file or a folder of them. A
-        Series of pandas is one event, with the names of attributes as its index; it may also stand for a dict.
-        Keys and columns that the schema does not name are ignored, or, if ``strict``, an error.
+        RecordBatchReader, anything else that exports Arrow, or the path of a Parquet file or a folder of them. A pandas
+        Series is one event, with attribute names as its index; it may also stand for a dict. Keys and columns that are
+        not in the schema are ignored, or, if ``strict``, an error.
         """
         strangers: Strangers | None = {} if strict else None
         batch = cls.noting(data, schema, strangers)
@@ -65,12 +65,12 @@ class EventBatch:
 
     @classmethod
     def noting(cls, data: Any, schema: Schema, strangers: Strangers | None) -> EventBatch:
-        """As ``of``. Names that the schema lacks are put into ``strangers``."""
+        """As ``of``, but puts names that are not in the schema into ``strangers``."""
         if isinstance(data, EventBatch):
             if strangers is not None:
                 data._note(schema, strangers)
             if data.single(schema) is None:
-                data._binding(schema)  # what does not fit the schema is an error now
+                data._binding(schema)  # raises if anything does not fit the schema
             return data
         if isinstance(data, (list, tuple)):
             if len(data) == 1 and isinstance(data[0], Mapping):
@@ -134,11 +134,11 @@ class EventBatch:
         return isinstance(held, dict) and any(column.on_device for column in held.values())
 
     def to_host(self) -> EventBatch:
-        """The events with all columns on the host: the batch itself if they are there, else copies of them."""
+        """The events with all columns on the host: the batch itself if they are there already, else copies of them."""
         return self._moved(to_host) if self.on_device else self
 
     def copy(self) -> EventBatch:
-        """The events in memory of their own: arrays of the caller's may change."""
+        """The events in memory of their own: the caller's arrays may change."""
         return self._moved(np.copy)
 
     def _moved(self, move: Callable[[Any], Any]) -> EventBatch:
@@ -165,7 +165,7 @@ class EventBatch:
         return EventBatch(len(events), (schema, {at: column.slice(start, stop) for at, column in held.items()}), None)
 
     def row(self, event: int) -> dict[str, Constant | list[Constant]]:
-        """One event of a bound batch as a dict of what it has, in the types that expressions' constants have."""
+        """One event of a bound batch as a dict of its values, in the types of constants in expressions."""
         if self._bound is None:
             raise TypeError("a CSR batch has no rows before it is bound: use EventBatch.of(batch, schema)")
         try:
@@ -180,10 +180,10 @@ class EventBatch:
         return {schema.names[at]: value for at, value in sorted(values.items()) if value is not None}
 
     def _note(self, schema: Schema, strangers: Strangers) -> None:
-        """Put the names of a CSR batch that the schema lacks into ``strangers``; other batches have lost theirs."""
+        """Put names of a CSR batch that are not in the schema into ``strangers``; other batches have lost theirs."""
         if self._csr is None:
             raise SchemaError(
-                "an EventBatch keeps no keys and columns that are no attributes, so strict=True cannot find them; "
+                "an EventBatch drops keys and columns that are not attributes, so strict=True cannot find them; "
                 "make it with EventBatch.of(data, schema, strict=True)"
             )
         strangers.update(self._csr.strangers(schema))
@@ -200,7 +200,7 @@ class EventBatch:
 
 
 def _row_columns(rows: Sequence[Any], schema: Schema, strangers: Strangers | None) -> dict[int, Column]:
-    """Columns of a list of dicts; touches only the keys that are there, however wide the schema is."""
+    """Columns of a list of dicts; touches only keys that occur, however wide the schema is."""
     find = schema.find
     cells: dict[int, list[object]] = {}
     for event, row in enumerate(rows):
@@ -226,7 +226,7 @@ def _row_columns(rows: Sequence[Any], schema: Schema, strangers: Strangers | Non
 
 
 def _known(names: Iterable[str], schema: Schema) -> list[str]:
-    """The names that the schema has; each must occur once."""
+    """The names that are in the schema; each must occur once."""
     known = [name for name in names if schema.find(name) is not None]
     for name, times in Counter(known).items():
         if times > 1:
