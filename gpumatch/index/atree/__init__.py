@@ -344,7 +344,7 @@ def _takes(costs: Costs, clauses: Array) -> Array:
 
 
 def _reason(costs: Costs, clauses: Array) -> str:
-    return f"equal parts of {len(clauses)} clauses are evaluated once"
+    return f"common sub-expressions of {len(clauses)} clauses are evaluated once"
 
 
 ATREE = Kind(

@@ -142,7 +142,7 @@ def match(
     events: CodedEvents,
     once: bool,
 ) -> tuple[Array, Array]:
-    """Offsets and rows of the events, ascending and each once."""
+    """Offsets and rows of the events, ascending and without repeats."""
     dims, starts, *cells = (arrays[name] for name in list(ARRAYS)[:5])
     grid = (len(starts) // max(len(dims), 1), starts, *cells)
     counts = (arrays["count_ptr"], arrays["pass_count"])

@@ -63,4 +63,4 @@ def _named(names: list[str], arrays: dict[str, Array], a: int) -> str:
         return names[a]
     owners, partners, starts = arrays["lines"].reshape(-1, LINE).T
     line = int(np.searchsorted(starts, a - len(names), side="right")) - 1
-    return f"{names[partners[line]]} behind one {names[owners[line]]}"
+    return f"{names[partners[line]]} for one {names[owners[line]]}"
