@@ -33,7 +33,7 @@ class GpumatchError(Exception):
 
 
 class ParseError(GpumatchError, ValueError):
-    """Text that is not an expression, which ``text`` holds."""
+    """Text that is not an expression; ``text`` is that text."""
 
     def __init__(self, message: str, text: str = "", position: int | None = None) -> None:
         self.text, self.position = text, 0 if position is None and text else position

@@ -130,8 +130,8 @@ class EventBatch:
         """Whether any column, or the entries of a CSR batch, are in the memory of a CUDA device."""
         if self._csr is not None:
             return self._csr.column.on_device
-        held = None if self._bound is None else self._bound[1]
-        return isinstance(held, dict) and any(column.on_device for column in held.values())
+        data = None if self._bound is None else self._bound[1]
+        return isinstance(data, dict) and any(column.on_device for column in data.values())
 
     def to_host(self) -> EventBatch:
         """The events with all columns on the host: the batch itself if they are there already, else copies of them."""
@@ -145,10 +145,10 @@ class EventBatch:
         csr, bound = None if self._csr is None else self._csr.moved(move), self._bound
         if bound is None:
             return EventBatch(self._length, None, csr)
-        schema, held = bound[0], self._binding(bound[0])
-        if isinstance(held, Sparse):
-            return EventBatch(self._length, (schema, held.moved(move)), csr)
-        return EventBatch(self._length, (schema, {at: column.moved(move) for at, column in held.items()}), csr)
+        schema, data = bound[0], self._binding(bound[0])
+        if isinstance(data, Sparse):
+            return EventBatch(self._length, (schema, data.moved(move)), csr)
+        return EventBatch(self._length, (schema, {at: column.moved(move) for at, column in data.items()}), csr)
 
     def slice(self, start: int, stop: int) -> EventBatch:
         """The events from ``start`` up to ``stop``, as Python slices count; shares the values."""
@@ -159,10 +159,10 @@ class EventBatch:
         csr = None if self._csr is None else self._csr.slice(start, stop)
         if self._bound is None:
             return EventBatch(len(events), None, csr)
-        schema, held = self._bound[0], self._binding(self._bound[0])
-        if isinstance(held, Sparse):
-            return EventBatch(len(events), (schema, held.slice(start, stop)), csr)
-        return EventBatch(len(events), (schema, {at: column.slice(start, stop) for at, column in held.items()}), None)
+        schema, data = self._bound[0], self._binding(self._bound[0])
+        if isinstance(data, Sparse):
+            return EventBatch(len(events), (schema, data.slice(start, stop)), csr)
+        return EventBatch(len(events), (schema, {at: column.slice(start, stop) for at, column in data.items()}), None)
 
     def row(self, event: int) -> dict[str, Constant | list[Constant]]:
         """One event of a bound batch as a dict of its values, in the types of constants in expressions."""
@@ -172,10 +172,10 @@ class EventBatch:
             event = range(self._length)[event]
         except IndexError:
             raise IndexError(f"event {event} of a batch of {self._length}") from None
-        schema, held = self._bound[0], self._binding(self._bound[0])
-        if isinstance(held, Sparse):
-            return _sparse_row(held.slice(event, event + 1).moved(to_host), schema)
-        cells = {at: column.slice(event, event + 1).to_host() for at, column in held.items()}
+        schema, data = self._bound[0], self._binding(self._bound[0])
+        if isinstance(data, Sparse):
+            return _sparse_row(data.slice(event, event + 1).moved(to_host), schema)
+        cells = {at: column.slice(event, event + 1).to_host() for at, column in data.items()}
         values = {at: _cell(schema.types[at], cell) for at, cell in cells.items()}
         return {schema.names[at]: value for at, value in sorted(values.items()) if value is not None}
 
@@ -313,9 +313,9 @@ def _sparse_row(entries: Sparse, schema: Schema) -> dict[str, Constant | list[Co
     row: dict[str, Constant | list[Constant]] = {}
     for position, raw in zip(entries.attribute.tolist(), _raw(entries.values), strict=True):
         name, kind = schema.names[position], schema.types[position]
-        held = row.setdefault(name, []) if kind.multi else None
-        if isinstance(held, list):
-            held.append(_constant(kind, raw))
+        values = row.setdefault(name, []) if kind.multi else None
+        if isinstance(values, list):
+            values.append(_constant(kind, raw))
         else:
             row[name] = _constant(kind, raw)
     return row

@@ -26,7 +26,7 @@ Set: TypeAlias = "tuple[Cut, ...]"
 MIN, MAX = -(1 << 63), (1 << 63) - 1
 TOP = MAX + 1  # the cut above every key
 STRING_BOTTOM: Cut = (b"", 0)
-STRING_TOP: Cut = (b"\xff", 0)  # no UTF-8 holds this byte
+STRING_TOP: Cut = (b"\xff", 0)  # this byte never occurs in UTF-8
 INF_KEY = 0x7FF0_0000_0000_0000  # of the float infinity; that of its negative is ~INF_KEY
 
 
@@ -136,7 +136,7 @@ def _pattern_set(op: PredicateOp, pattern: str) -> Set:
         name = pattern_name(tokens, op == "ilike").encode()
         return (name, 0), (name, 1)
     found = patterns.prefix(tokens)
-    assert found is not None, "a pattern that is no prefix becomes match"
+    assert found is not None, "a pattern that is not a prefix becomes match"
     text = found[0].encode()
     return _prefix_set(text) if found[1] else ((text, 0), (text, 1))
 
@@ -149,7 +149,7 @@ def pattern_name(tokens: Sequence[patterns.Token], any_case: bool) -> str:
 def _prefix_set(prefix: bytes) -> Set:
     if not prefix:
         return (STRING_BOTTOM,)
-    # UTF-8 never holds the byte 0xFF, so the last byte can always be raised by one.
+    # The byte 0xFF never occurs in UTF-8, so the last byte can always be raised by one.
     return (prefix, 0), (prefix[:-1] + bytes([prefix[-1] + 1]), 0)
 
 

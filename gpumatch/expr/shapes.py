@@ -162,7 +162,9 @@ def _slots(template: Expr) -> Iterator[Slot]:
 def malformed(column: list[str], kind: SlotKind) -> list[int]:
     """Positions of constants that have no value."""
     doubtful = set(column)
-    if kind == "literal":  # tokens make sure that strings and numbers are well-formed; only a large float is no number
+    if (
+        kind == "literal"
+    ):  # tokens make sure that strings and numbers are well-formed; only a large float is not a number
         doubtful = {raw for raw in doubtful if len(raw) > 300 or "e" in raw or "E" in raw}
     bad = {raw for raw in doubtful if not _has_value(raw, kind)}
     return [at for at, raw in enumerate(column) if raw in bad] if bad else []

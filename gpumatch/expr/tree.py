@@ -24,7 +24,7 @@ class Predicate:
     and, if it is not the usual one, its escape character.
 
     ``is`` is IS NOT DISTINCT FROM: as ``=``, but false where that is unknown. ``match`` is the internal form of LIKE
-    with a pattern that is no prefix. ``negated`` is how ``<>``, ``NOT IN``, ``NOT BETWEEN``, ``NOT LIKE``,
+    with a pattern other than a prefix. ``negated`` is how ``<>``, ``NOT IN``, ``NOT BETWEEN``, ``NOT LIKE``,
     ``IS NOT NULL`` and IS DISTINCT FROM are written; it means NOT of the positive form.
     """
 

@@ -76,7 +76,7 @@ def _from_numpy(value: Any, numpy: Any, attribute: str) -> Constant:
         return int(value)
     if isinstance(value, numpy.floating):
         number = float(value)
-        if number == value:  # a long double may hold more than a float
+        if number == value:  # a long double may be more precise than a float
             return number + 0.0
     if isinstance(value, numpy.datetime64):
         if numpy.datetime_data(value.dtype)[0] not in ("Y", "M", "W", "D"):
@@ -108,7 +108,7 @@ def _unsupported(value: object, attribute: str) -> SchemaError:
 
 
 def rounded(value: float, single: bool) -> float:
-    """The nearest double, or the nearest single as a double; infinite if there is none near."""
+    """The nearest double, or the nearest single as a double; infinite if out of range."""
     try:
         double = float(value)
         return float(struct.unpack("<f", struct.pack("<f", double))[0]) if single else double

@@ -43,7 +43,7 @@ class Tama(IndexParams):
     """Count the satisfied predicates of every subscription that an event meets.
 
     ``levels``: how often the codes of an attribute are halved; by default often enough to tell them all apart, but at
-    most 16 times. Results are verified, unless ``approximate``: then they hold every match and some more. ``stats()``
+    most 16 times. Results are verified, unless ``approximate``: then they have every match and some more. ``stats()``
     reports the share that is false, the paper's false positive rate, as ``fpr``: counted over the first 4,096 events
     and one in 16 after that.
 
@@ -145,9 +145,9 @@ def _tables(params: Tama, given: Input, cutting: CodedEvents, levels: int) -> di
             )
         )
 
-    held = np.zeros(nodes, np.int64)
-    lists = hang(held, np.zeros(0, np.uint32), np.zeros(0, np.int32))
-    node_ptr = pointers(held)
+    sizes = np.zeros(nodes, np.int64)
+    lists = hang(sizes, np.zeros(0, np.uint32), np.zeros(0, np.int32))
+    node_ptr = pointers(sizes)
     if node_ptr[-1] >= 1 << 32:
         raise GpumatchError(f"Tama holds up to {1 << 32} postings, found {node_ptr[-1]}; ask for fewer levels")
     postings, owner = np.zeros(node_ptr[-1] + kernels.PADDING, np.uint32), np.empty(lists, np.int32)

@@ -54,7 +54,7 @@ class Line:
         return np.minimum(cells, count - 1)
 
     def cells_of(self, value: float) -> tuple[int, ...]:
-        """The cells that hold a value, from level 0 to the last."""
+        """The cells that contain a value, from level 0 to the last."""
         cell = int(self.finest(value))
         return tuple(cell >> (self.levels - level) for level in range(self.levels + 1))
 

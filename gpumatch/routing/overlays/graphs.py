@@ -57,7 +57,7 @@ def transit_stub_graph(brokers: int, size: int, degree: float, seed: int = 0) ->
     Transit nodes are the brokers 0, 1, ... by cluster. Together they are the last cluster, the backbone, and so edge
     brokers; with one cluster there is no backbone. Clusters and backbone are random graphs. The mean degree inside the
     backbone is ``degree`` or as near as possible, and the clusters share the other links: there are
-    ``round(brokers * degree / 2)`` in all. If ``brokers`` is no multiple of ``size``, clusters differ by one broker.
+    ``round(brokers * degree / 2)`` in all. If ``brokers`` is not a multiple of ``size``, clusters differ by one broker.
     """
     if not 1 <= whole("size", size) <= whole("brokers", brokers):
         raise RoutingError(f"size: expected 1 to {brokers} brokers in a cluster, found {size}")
@@ -65,9 +65,7 @@ def transit_stub_graph(brokers: int, size: int, degree: float, seed: int = 0) ->
     stubs = np.array_split(np.arange(count, brokers), count)
     members = [np.append(cluster, stub) for cluster, stub in enumerate(stubs)]
     links = _link_count(brokers, degree)
-    least = np.array(
-        [len(group) - 1 for group in members]
-    )  # the links that connect a cluster, and how many more it holds
+    least = np.array([len(group) - 1 for group in members])  # links that connect a cluster; it has room for more
     room = np.array([_pair_count(len(group)) for group in members]) - least
     spare = links - int(least.sum())
     across = min(max(count - 1, round(count * degree / 2)), _pair_count(count), spare)

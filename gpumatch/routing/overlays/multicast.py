@@ -1,6 +1,6 @@
 """The messages of many events together: who sends to whom, and how long the destination lists are (D-DBR).
 
-A list holds the destinations below its receiver in the tree of paths from the source. They are counted for many events
+A list has the destinations below its receiver in the tree of paths from the source. They are counted for many events
 together, from the farthest brokers inwards; no message is followed on its own.
 """
 

@@ -3,7 +3,7 @@
 An advertisement is an expression too: its publisher promises that all its events satisfy it. It and a subscription
 overlap if ``advertisement AND subscription`` can be true. The answer is exact if both consist of clauses alone. What an
 expression keeps as a program, because it would grow too large when multiplied out, is assumed to be satisfiable: then a
-subscription may be sent to a publisher in vain, but is never withheld. The same goes for patterns that are no prefixes,
+subscription may be sent to a publisher in vain, but is never withheld. The same goes for patterns other than prefixes,
 and for strings at the upper end of a prefix that only bytes outside UTF-8 could fill.
 """
 
@@ -120,7 +120,7 @@ class Overlaps:
         return Prepared(given, tuple(clause for clause in made if clause is not None))
 
     def _is_search(self, item: Item) -> bool:
-        """Is it a LIKE whose pattern is no prefix?"""
+        """Is it a LIKE whose pattern is not a prefix?"""
         if not isinstance(item, Predicate) or item.op != "like":
             return False
         [pattern] = operands(item, self.schema[item.attribute])
