@@ -77,10 +77,10 @@ class Conditions:
         kind = self.kind[numbers]
         plain, sets = numbers[kind == RANGE], numbers[kind == SET]
         count = np.maximum(self.hi[sets] - self.lo[sets], 0)
-        numbers_of_sets = spans(self.lo[sets], count)
+        inside = spans(self.lo[sets], count)
         number = np.concatenate([plain, np.repeat(sets, count)])
-        lo = np.concatenate([self.lo[plain], self.range_lo[numbers_of_sets]]).astype(np.int64)
-        after = np.concatenate([self.hi[plain], self.range_hi[numbers_of_sets]]).astype(np.int64) + 1
+        lo = np.concatenate([self.lo[plain], self.range_lo[inside]]).astype(np.int64)
+        after = np.concatenate([self.hi[plain], self.range_hi[inside]]).astype(np.int64) + 1
         return number, lo, after
 
 
