@@ -6,7 +6,7 @@ from rich.table import Table
 
 import gpumatch as gm
 from engines.ours import loaded
-from gpumatch.device.resident import Parts
+from gpumatch.device.resident import HostArrays
 from gpumatch.workloads import WORKLOADS, RangeWorkload, make
 from measuring.options import parser
 from measuring.report import machine, save, terminal
@@ -41,8 +41,8 @@ def main() -> None:
 def device_bytes(matcher: gm.Matcher) -> int:
     """Bytes of a matcher that stay on a device between calls."""
     segments = matcher._seal().segments
-    parts = (Parts(s.attributes, s.used, s.book, s.table, [(p.index, p.work) for p in s.parts]) for s in segments)
-    return sum(part.nbytes for part in parts)
+    arrays = (HostArrays(s.attributes, s.used, s.book, s.table, [(p.index, p.work) for p in s.parts]) for s in segments)
+    return sum(it.nbytes for it in arrays)
 
 
 if __name__ == "__main__":
