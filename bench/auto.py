@@ -1,7 +1,7 @@
-"""What auto chooses, beside every index that it could have: ``python bench/auto.py --help``.
+"""auto compared with every index that it could choose: ``python bench/auto.py --help``.
 
-On one thread, CPU time per event from the caller's events to the ids; and what the plan estimated and measured, which
-is the time in indexes alone. All indexes must find as many matches. Each workload runs in a process of its own.
+CPU time per event on one thread, from the caller's events to the ids, and the plan's estimates and measurements, which
+are for the indexes alone. All indexes must find the same number of matches. Each workload runs in a separate process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from measuring.report import terminal, write
 
 SINGLE = ("pstbloom", "psthash", "gem", "atree", "scan")
 INDEXES: dict[str, type[Auto]] = {"auto": Auto, "auto, observed": Observed, **{name: using(name) for name in SINGLE}}
-LONG = 3.0  # seconds after which no further pass is made
+LONG = 3.0  # seconds after which there are no more passes
 WORKLOADS: dict[str, tuple[int, Callable[[int], Any]]] = {
     "w1": (100_000, workloads.gem),
     "w2": (200_000, workloads.dense),
@@ -74,7 +74,7 @@ def run(name: str, options: argparse.Namespace, sender: Any) -> None:
     size, generate = WORKLOADS[name]
     workload = generate(max(100, round(size * options.scale)))
     given = batches(workload.events(options.events), 1000)
-    built(Auto, workload).match(given[0])  # whatever has to be compiled or loaded is there now
+    built(Auto, workload).match(given[0])  # compile and load everything now
     engines = {index: built(kind, workload) for index, kind in INDEXES.items()}
     matches = {index: matched(engine, given) / options.events for index, engine in engines.items()}
     passes = {index: partial(cpu_seconds, partial(matched, engine, given)) for index, engine in engines.items()}
@@ -95,7 +95,7 @@ def lines(name: str, options: argparse.Namespace) -> list[Line]:
 
 
 def show(found: Sequence[Line]) -> Table:
-    table = Table(title="µs per event on one core; in brackets auto's times the best single index")
+    table = Table(title="µs per event on one core; in brackets auto's ratio to the best single index")
     for head in ("", *INDEXES, "auto chose", "estimated", "measured"):
         table.add_column(head, justify="left" if head in ("", "auto chose") else "right")
     for name in dict.fromkeys(line.workload for line in found):
@@ -109,11 +109,11 @@ def show(found: Sequence[Line]) -> Table:
 
 def main() -> int:
     given = parser(__doc__ or "")
-    given.add_argument("--workloads", default=",".join(WORKLOADS), help="names, with commas between them")
-    given.add_argument("--repeats", type=int, default=5, help="passes, of which the best counts")
+    given.add_argument("--workloads", default=",".join(WORKLOADS), help="comma-separated names")
+    given.add_argument("--repeats", type=int, default=5, help="passes; the best counts")
     options = given.parse_args()
     console = terminal()
-    path = options.out / "auto.json"  # workloads that are not measured again keep their lines
+    path = options.out / "auto.json"  # workloads that are not measured now keep their results
     found = [Line(**line) for line in json.loads(path.read_text())["results"]] if path.exists() else []
     for name in options.workloads.split(","):
         new = lines(name, options)

@@ -1,8 +1,8 @@
-"""Arbitrary Boolean expressions, ours beside engines without sharing: ``python bench/boolean.py --help``.
+"""Arbitrary Boolean expressions, compared with engines that share nothing: ``python bench/boolean.py --help``.
 
-Parts: ``defaults`` is ABE-Gen with the thesis's defaults, ``ads`` expressions like its advertisements, ``repeats`` and
-``depth`` vary one parameter of ABE-Gen. All answers of all engines are compared with the bit planes' before anything is
-timed, and the bit planes' with plain Python on a sample.
+Experiments (``--parts``): ``defaults`` is ABE-Gen with the thesis's defaults, ``ads`` has expressions like its
+advertisements, ``repeats`` and ``depth`` vary one parameter of ABE-Gen. Before timing, all answers of all engines are
+compared with the bit planes', and those with plain Python on a sample.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ MIB = 2**20
 
 
 class Part(NamedTuple):
-    """Workloads, by their place on the x axis where there are several."""
+    """Workloads, by position on the x axis if there are several."""
 
     cases: dict[int, Source]
-    finding: str  # the thesis's
+    finding: str  # of the thesis
     axis: str = ""
-    cores: bool = False  # on all cores too
+    cores: bool = False  # also measure on all cores
 
 
 class Figure(NamedTuple):
-    """Of the thesis's table 10.4.2: ms per event, seconds to build, MB. Goals are given in the same way."""
+    """A row of the thesis's table 10.4.2, or a target: ms per event, seconds to build, MB."""
 
     engine: str
     match_ms: float
@@ -74,7 +74,8 @@ PAPER = (
     Figure("BoP", 18.9, 41.9, 1456),
     Figure("A-Tree", 0.27, 12.3, 509),
 )
-GOALS = {"abe": Figure("goal", 0.3), "ads": Figure("goal", 0.05, 20, 400)}  # and abe 50 times as fast as the scan
+# Also a target: abe 50 times as fast as the scan
+TARGETS = {"abe": Figure("target", 0.3), "ads": Figure("target", 0.05, 20, 400)}
 
 
 def main() -> int:
@@ -87,8 +88,8 @@ def main() -> int:
             for path in _draw(name, options, results):
                 console.print(f"drawn to {path}")
         figures = {"paper": [f._asdict() for f in PAPER]} if name == "ads" else {}
-        told = {"workloads": [asdict(one) for one in facts], "finding": PARTS[name].finding, **figures}
-        code |= finish(console, f"boolean-{name}", options, results, told)
+        content = {"workloads": [asdict(one) for one in facts], "finding": PARTS[name].finding, **figures}
+        code |= finish(console, f"boolean-{name}", options, results, content)
     return code
 
 
@@ -96,14 +97,14 @@ def _options() -> argparse.Namespace:
     cores = os.cpu_count() or 1
     options = parser(__doc__ or "")
     add = options.add_argument
-    add("--parts", type=some_of(PARTS), default=",".join(PARTS), help="of " + ", ".join(PARTS))
-    add("--engines", type=some_of(BOOLEAN), default=",".join(BOOLEAN), help="names, or parts of them")
-    add("--cores", type=positive, default=cores, help="threads of the second run of defaults and ads; 1 is none")
+    add("--parts", type=some_of(PARTS), default=",".join(PARTS), help="experiments: " + ", ".join(PARTS))
+    add("--engines", type=some_of(BOOLEAN), default=",".join(BOOLEAN), help="names or substrings")
+    add("--cores", type=positive, default=cores, help="threads of the second run of defaults and ads; 1: no second run")
     add("--batch", type=positive, default=1000, help="events per call")
-    add("--seconds", type=float, default=2.0, help="aim of a pass of the scan, which gets fewer events then")
-    add("--repeats", type=positive, default=3, help="passes, of which the best counts")
+    add("--seconds", type=float, default=2.0, help="target length of a pass of the scan, which gets fewer events")
+    add("--repeats", type=positive, default=3, help="passes; the best counts")
     add("--equality", type=float, default=1.0, help="share of ABE-Gen's predicates that are equalities, not ranges")
-    add("--clauses", type=positive, default=30_000_000, help="conjunctions up to which translation is tried")
+    add("--clauses", type=positive, default=30_000_000, help="skip translation above this number of conjunctions")
     return options.parse_args()
 
 
@@ -117,7 +118,7 @@ def _run(name: str, options: argparse.Namespace, console: Console) -> tuple[list
 
 
 def _drawn(case: Source, options: argparse.Namespace) -> Source:
-    """With the share of equalities that is asked for, which only ABE-Gen knows."""
+    """The source with the requested share of equalities, which only ABE-Gen has."""
     return case if case.name == "ads" else case._replace(generate=partial(case.generate, equality=options.equality))
 
 
@@ -134,13 +135,13 @@ def _workloads(facts: Sequence[Facts]) -> Table:
 
 
 def _engines(name: str, results: Sequence[BooleanResult]) -> Table:
-    """A row per engine, ratios to the baselines, and beside them goals and what the thesis tells."""
+    """One row per engine with ratios to the baselines, then targets and the thesis's figures."""
     first = [r for r in results if r.threads == 1]
     more = {r.engine: r for r in results if r.threads > 1}
     cores = max((r.threads for r in results), default=1)
     base = {r.engine: r.us for r in first if r.engine in BASELINES and r.status == "ok"}
-    title = f"{name}: one thread, CPU time; {cores} threads, wall time × {cores}; ×: times as fast as"
-    columns = ("engine", "µs/event", f"{cores} threads", "build s", "of it index", "B each", "MB", "matches",
+    title = f"{name}: one thread, CPU time; {cores} threads, wall time × {cores}; ×: speed relative to"
+    columns = ("engine", "µs/event", f"{cores} threads", "build s", "index s", "B each", "MB", "matches",
                "nodes M", "cost M", *(f"× {BASELINES[b]}" for b in base))  # fmt: skip
     table = headed(title, *columns)
     for r in first:
@@ -156,15 +157,15 @@ def _engines(name: str, results: Sequence[BooleanResult]) -> Table:
         memory = [f"{size / r.subscriptions:,.0f}", f"{size / MIB:,.0f}"]
         table.add_row(r.engine, *times, *build, *memory, us(r.matches), *graph, *ratios)
     table.add_section()
-    for figure in [GOALS[r.workload] for r in first[:1]] + (list(PAPER) if name == "ads" else []):
-        title = figure.engine if figure.engine == "goal" else f"thesis: {figure.engine}"
+    for figure in [TARGETS[r.workload] for r in first[:1]] + (list(PAPER) if name == "ads" else []):
+        title = figure.engine if figure.engine == "target" else f"thesis: {figure.engine}"
         build_s, mb = (f"{value:,.0f}" if value else "" for value in (figure.build_s, figure.mb))
         table.add_row(title, us(figure.match_ms * 1000), "", build_s, "", "", mb)
     return table
 
 
 def _sweep(name: str, results: Sequence[BooleanResult]) -> Table:
-    """A row per engine and a column per place: time, megabytes, seconds to build."""
+    """One row per engine and one column per position: time, megabytes, seconds to build."""
     part = PARTS[name]
     shown = {case.name: str(x) for x, case in part.cases.items()}
     title = f"µs per event, MB, build s by {part.axis}; thesis: {part.finding}"
@@ -176,7 +177,7 @@ def _cell(r: BooleanResult) -> str:
 
 
 def _draw(name: str, options: argparse.Namespace, results: Sequence[BooleanResult]) -> list[Path]:
-    """Time and memory by the parameter that varies."""
+    """Time and memory by the varied parameter."""
     part = PARTS[name]
     places = {case.name: x for x, case in part.cases.items()}
     size = round(next(iter(part.cases.values())).size * options.scale)

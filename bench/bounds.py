@@ -1,6 +1,6 @@
-"""Bounds for GPUs, of Boolean expressions too, into results/roofline.json: ``python bench/bounds.py --help``.
+"""GPU bounds, also for Boolean expressions, into results/roofline.json: ``python bench/bounds.py --help``.
 
-What is counted takes the place of what the file has of the same workload and index.
+Results replace those in the file for the same workload and index.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def main() -> None:
 
 
 def update(file: Path, report: dict[str, Any]) -> None:
-    """Write a report, and behind it those results that the file has of others."""
+    """Write a report, followed by the file's other results."""
     [new] = report["results"]
-    held = json.loads(file.read_text())["results"] if file.exists() else []
-    report["results"] = sorted([new, *(it for it in held if key(it) != key(new))], key=order)
+    stored = json.loads(file.read_text())["results"] if file.exists() else []
+    report["results"] = sorted([new, *(it for it in stored if key(it) != key(new))], key=order)
     save(file, report)
 
 
 def key(result: dict[str, Any]) -> tuple[str, str]:
-    """Workload and index; what ``auto`` chose does not matter."""
+    """Workload and index, whatever ``auto`` chose."""
     return result["workload"], result["index"].partition(":")[0]
 
 

@@ -1,10 +1,11 @@
-"""Filters with the least leak: their time, and how much less leaks than by plain ones: ``python bench/filters.py``.
+"""Filters with the least leak: their time, and their leak compared with simple ones: ``python bench/filters.py``.
 
-Lines of ranges are timed on one core, up to 10,000 edge points; the bar is 10 s with 64 filters. Where two owners
-take turns all filters leak nearly alike, and the programme can leave out nothing: its worst case. Leaks are on
-Sieve's workload: 10,000 values of Zipf popularity in random order, ranges that start at popular values. Nodes bear
-about equal load; they are filled by the paper's process in the given order, and along the line with exact growth. Leaks
-are copies of an event in vain.
+Time: lines of ranges on one core, up to 10,000 edge points; the target is 10 s with 64 filters. The worst case is two
+owners that take turns: all filters leak nearly the same, and the dynamic program can skip nothing.
+
+Leak: useless copies of an event, on Sieve's workload of 10,000 values of Zipf popularity in random order, with ranges
+that start at popular values. Nodes have about equal load; they are filled by the paper's process in the given order,
+and along the line with exact growth.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from measuring.clock import cpu_seconds
 from measuring.options import parser
 from measuring.report import headed, judged, terminal, write
 
-BAR = 10.0  # seconds for 10,000 points and 64 filters
+TARGET = 10.0  # seconds for 10,000 points and 64 filters
 POINTS, FILTERS = (1_000, 3_000, 10_000), (16, 64)
 VALUES, SUBSCRIPTIONS, NODES = 10_000, 5_000, 16
 ALPHAS, WIDTHS = (0.3, 0.5, 0.7), (10, 30, 100)
-PLACED = {"given": "bound", "low": "exact"}  # orders, and the growth that goes with each
+PLACED = {"given": "bound", "low": "exact"}  # order: growth
 
 
 class Timed(NamedTuple):
     points: int
     owners: str
-    blocks: int  # runs of groups with the same owners, somebody's: what the programme works on
+    blocks: int  # sequences of groups with the same owners, at least one: the input of the dynamic program
     filters: int
     seconds: float
 
@@ -47,14 +48,14 @@ class Leaks(NamedTuple):
     width: int
     order: str
     filters: int
-    wanted: float  # copies per event that somebody is interested in
+    wanted: float  # useful copies per event
     optimal: float
     equal_width: float
     equal_count: float
 
 
 def random_line(points: int, owners: int, seed: int = 0) -> tuple[Groups, Any]:
-    """Ranges that end at about so many distinct points; each of them ten times as wide as points are apart."""
+    """Ranges with about ``points`` distinct ends; on average each is ten times as wide as points are apart."""
     rng = np.random.default_rng([seed, points])
     low = rng.random(points // 2)
     groups = Groups.of(low, low + rng.random(len(low)) * 20 / points, rng.integers(0, owners, len(low)), owners)
@@ -62,7 +63,7 @@ def random_line(points: int, owners: int, seed: int = 0) -> tuple[Groups, Any]:
 
 
 def in_turn(points: int) -> tuple[Groups, Any]:
-    """Ranges one after another, of two owners by turns."""
+    """Consecutive ranges of two alternating owners."""
     low = np.arange(points - 1)
     return Groups.of(low, low + 1, low % 2), np.random.default_rng(points).random(points - 1)
 
@@ -85,7 +86,7 @@ def timed() -> Iterator[Timed]:
 
 
 def sieve_line(alpha: float, width: int, subscriptions: int, order: str, seed: int = 0) -> tuple[Groups, Any]:
-    """Groups of the nodes, and the traffic in each."""
+    """Groups of the nodes, and the traffic of each."""
     rng = np.random.default_rng(seed)
     traffic = rng.permutation(zipf(VALUES, alpha))
     low = rng.choice(VALUES, subscriptions, p=traffic)
@@ -132,7 +133,7 @@ def _times(times: list[Timed]) -> Table:
 
 def _leaks(found: list[Leaks]) -> Table:
     columns = ("placed", "alpha", "width", "filters", "wanted", "optimal", "equal width", "equal count")
-    table = headed(f"copies of an event in vain, {NODES} nodes, {VALUES:,} values", *columns, left=0)
+    table = headed(f"useless copies of an event, {NODES} nodes, {VALUES:,} values", *columns, left=0)
     for x in found:
         cells = (f"{value:.3f}" for value in (x.wanted, x.optimal, x.equal_width, x.equal_count))
         table.add_row(x.order, str(x.alpha), str(x.width), str(x.filters), *cells)
@@ -144,9 +145,9 @@ def _verdict(times: list[Timed], found: list[Leaks]) -> list[str]:
     below = all(x.optimal <= min(x.equal_width, x.equal_count) for x in found)
     ratios = [x.optimal / min(x.equal_width, x.equal_count) for x in found if min(x.equal_width, x.equal_count) > 0]
     return [
-        f"{'yes' if slowest < BAR else 'no'}: {slowest:.2f} s at most (bar: {BAR:g} s)",
+        f"{'yes' if slowest < TARGET else 'no'}: {slowest:.2f} s at most (target: {TARGET:g} s)",
         f"{'yes' if below else 'no'}: the best filters leak {min(ratios):.2f} to {max(ratios):.2f} times as much as the"
-        " better of the plain ones",
+        " better of the simple ones",
     ]
 
 

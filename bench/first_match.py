@@ -1,8 +1,8 @@
-"""The wait for the compiler: the first match of a process whose cache folder is empty, by index, and of all together.
+"""Time of the first match with an empty cache folder, by index, and of compiling everything.
 
-``python bench/first_match.py`` runs every case in a process and a folder of its own. CPU seconds include Python's start
-and imports, ``warm`` is the same with the folder that the first run filled. ``compiled`` counts functions for LLVM,
-``drivers`` those that are kept in the folder.
+``python bench/first_match.py`` runs every case in a new process with a new folder. CPU seconds include Python's start
+and imports. ``warm`` is the same with the folder that the first run filled. ``compiled`` counts functions passed to
+LLVM, ``drivers`` those kept in the folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ for forms in warming._FORMS.values():
 
 
 def cpu_seconds(program: str, folder: str) -> tuple[float, str]:
-    """User and system time of a process that runs the program, and what it printed."""
+    """User and system time of a process that runs the program, and its output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "GPUMATCH_CACHE_DIR": folder}
     done = subprocess.run(
@@ -65,7 +65,7 @@ def cpu_seconds(program: str, folder: str) -> tuple[float, str]:
 
 
 def measure(program: str, repeats: int) -> dict[str, Any]:
-    """The fastest of several runs with an empty folder, of one with a full one, and what was compiled."""
+    """The fastest of several runs with an empty folder and with a filled one, and what was compiled."""
     cold, warm = [], []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
@@ -78,9 +78,9 @@ def measure(program: str, repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="runs, of which the fastest counts")
-    parser.add_argument("--only", help="names of cases, with commas: indexes, and 'everything'")
-    parser.add_argument("--name", default="now", help="what the numbers are kept under (default: now)")
+    parser.add_argument("--repeats", type=int, default=3, help="runs; the fastest counts")
+    parser.add_argument("--only", help="comma-separated cases: indexes, and 'everything'")
+    parser.add_argument("--name", default="now", help="key for the results (default: now)")
     parser.add_argument("--out", type=Path, default=RESULTS / "first-match.json")
     args = parser.parse_args()
     cases = {name: README.replace("INDEX", repr(name)) for name in INDEXES} | {"everything": EVERYTHING}
@@ -88,10 +88,10 @@ def main() -> None:
     for name in args.only.split(",") if args.only else cases:
         found[name] = measure(cases[name], args.repeats)
         print(f"{name:12} {found[name]}", flush=True)
-    held = json.loads(args.out.read_text()) if args.out.exists() else {}
+    stored = json.loads(args.out.read_text()) if args.out.exists() else {}
     machine = {"python": platform.python_version(), "cpus": os.cpu_count(), "machine": platform.machine()}
-    held[args.name] = held.get(args.name, {}) | machine | {"load": round(os.getloadavg()[0], 1)} | found
-    save(args.out, held)
+    stored[args.name] = stored.get(args.name, {}) | machine | {"load": round(os.getloadavg()[0], 1)} | found
+    save(args.out, stored)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How time per event grows with subscriptions, dimensions and widths, a line per index: ``python bench/growth.py``.
+"""Time per event by subscriptions, dimensions and widths, one line per index: ``python bench/growth.py``.
 
 Every point is checked against brute force before it is timed, on one thread.
 """
@@ -20,12 +20,12 @@ from measuring.plots import Axis, draw, lines
 from measuring.report import by_engine, finish, matches, terminal, us
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
-GEM_SIZE = 100_000  # where something else varies
+GEM_SIZE = 100_000  # when another parameter varies
 INDEXES = tuple(name for name in OURS if name not in ("gpumatch auto, observed", "gpumatch gem triangles"))
 
 
 class Panel(NamedTuple):
-    """One plot: a source of subscriptions for each place on the x axis."""
+    """One plot: a source of subscriptions for each position on the x axis."""
 
     title: str
     axis: Axis
@@ -50,7 +50,7 @@ def _of_gem(label: str, name: str, values: Iterable[float], scale: float) -> Pan
     return Panel(f"w1, {round(GEM_SIZE * scale):,} subscriptions", Axis(label), sources)
 
 
-PLOTS: dict[str, Callable[[float], list[Panel]]] = {  # by the share of the sizes that is asked for
+PLOTS: dict[str, Callable[[float], list[Panel]]] = {  # by scale
     "n": lambda s: [_by_n("w1", workloads.gem, s), _by_n("w2", workloads.dense, s)],
     "dims": lambda s: [_of_gem("dimensions", "dims", range(2, 21, 3), s)],
     "theta": lambda s: [_of_gem("theta", "theta", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), s)],
@@ -59,7 +59,7 @@ PLOTS: dict[str, Callable[[float], list[Panel]]] = {  # by the share of the size
 
 def main() -> int:
     options = timing_parser(__doc__ or "", events=300, seconds=0.5, verify=4)
-    options.add_argument("--only", choices=PLOTS, help="one of the plots instead of all")
+    options.add_argument("--only", choices=PLOTS, help="only this plot")
     options.add_argument("--most", type=positive, default=max(SIZES), help="leave out larger sizes, before scaling")
     given, console, code = options.parse_args(), terminal(), 0
     for name in [given.only] if given.only else PLOTS:

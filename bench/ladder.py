@@ -1,9 +1,9 @@
-"""Match-Ladder's Table 1: time of the worst order of predicates over that of the best, on the paper's stock workload.
+"""Match-Ladder's Table 1: time of the worst order of predicates relative to the best, on the paper's stock workload.
 
     python bench/ladder.py [--events 10000] [--subscriptions 1000,2000,...]
 
 Every subscription and every event has each attribute with the paper's frequency, independently. Answers of all orders
-are compared before any is timed; tests are predicates tested per event, which do not depend on the machine.
+are compared before timing. ``tests`` are predicates tested per event, which do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from measuring.clock import cpu_seconds, in_turns
 
 
 def measure(subscriptions: int, events: int, repeats: int) -> dict[str, tuple[float, float]]:
-    """Microseconds of one core and predicates tested, per event, for each order."""
+    """Microseconds on one core and predicates tested, per event, for each order."""
     texts, rows = stock(subscriptions, events)
     sample = stock(1, 4000, seed=1)[1]
     batch = gm.EventBatch.of(rows, gm.Schema.of(SCHEMA))

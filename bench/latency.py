@@ -1,8 +1,8 @@
-"""What one event costs alone, against its share of a batch: ``python bench/latency.py``.
+"""The cost of one event alone, compared with its share of a batch: ``python bench/latency.py``.
 
-Three ways through auto's index: ``match`` of a batch of 1,000, ``match`` of a batch of one, ``match_one`` of a dict.
-The bar for the median of a call with one event is three times the event's share of the batch and 50 µs. Medians are
-wall time, which a busy machine lengthens: CPU time, the mean over all calls, stands beside them.
+Three calls with auto's index: ``match`` of a batch of 1,000, ``match`` of a batch of one, ``match_one`` of a dict.
+The target for the median of a call with one event is three times its share of the batch and 50 µs. Medians are wall
+time, which a busy machine lengthens; the mean CPU time over all calls is shown too.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class Ways(NamedTuple):
     match_one: Result
 
     @property
-    def bar(self) -> float:
+    def target(self) -> float:
         return 3 * self.batch.us + 50
 
     def above(self) -> list[str]:
         alone = {"a batch of one": self.batch_of_one, "match_one": self.match_one}
         return [
-            f"above the bar: {name} on {r.workload}: {r.call_p50_us:.0f} µs, bar {self.bar:.0f} µs"
+            f"above the target: {name} on {r.workload}: {r.call_p50_us:.0f} µs, target {self.target:.0f} µs"
             for name, r in alone.items()
-            if r.call_p50_us > self.bar
+            if r.call_p50_us > self.target
         ]
 
 
 def main() -> int:
     options = timing_parser(__doc__ or "", verify=4)
     options.add_argument("--threads", type=positive, default=1, help="threads")
-    options.add_argument("--only", choices=WORKLOADS, help="one of the workloads instead of all")
+    options.add_argument("--only", choices=WORKLOADS, help="only this workload")
     given, console = options.parse_args(), terminal()
     jobs = []
     for name in [given.only] if given.only else WORKLOADS:
@@ -57,18 +57,18 @@ def main() -> int:
     above = [line for ways in by_workload for line in ways.above()]
     for line in above:
         console.print(line)
-    bars = {ways.batch.workload: ways.bar for ways in by_workload}
-    return finish(console, "latency", given, results, {"bars": bars}) or int(bool(above))
+    targets = {ways.batch.workload: ways.target for ways in by_workload}
+    return finish(console, "latency", given, results, {"bars": targets}) or int(bool(above))
 
 
 def _table(by_workload: list[Ways]) -> Table:
     title = "µs per event: in a batch, and alone: median / 95th percentile, CPU"
-    table = headed(title, "workload", "in a batch", "batch of one", "CPU", "match_one", "CPU", "bar")
+    table = headed(title, "workload", "in a batch", "batch of one", "CPU", "match_one", "CPU", "target")
     for ways in by_workload:
         cells = [status(ways.batch) or us(ways.batch.us)]
         for r in (ways.batch_of_one, ways.match_one):
             cells += [status(r) or f"{us(r.call_p50_us)} / {us(r.call_p95_us)}", us(r.cpu_us)]
-        table.add_row(ways.batch.workload, *cells, us(ways.bar))
+        table.add_row(ways.batch.workload, *cells, us(ways.target))
     return table
 
 

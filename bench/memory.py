@@ -6,13 +6,13 @@ from rich.table import Table
 
 import gpumatch as gm
 from engines.ours import loaded
-from gpumatch.device.resident import Parts
+from gpumatch.device.resident import HostArrays
 from gpumatch.workloads import WORKLOADS, RangeWorkload, make
 from measuring.options import parser
 from measuring.report import machine, save, terminal
 
 CARDS = (16, 24, 80)  # GB
-FREE = 0.75  # of a card for the index: the rest is for events, results and the libraries
+FREE = 0.75  # share of a card for the index; the rest is for events, results and libraries
 INDEXES = ("scan", "pstbloom", "psthash", "gem", "tama", "ladder", "atree")
 
 
@@ -39,10 +39,10 @@ def main() -> None:
 
 
 def device_bytes(matcher: gm.Matcher) -> int:
-    """Of all that a device holds of a matcher between calls."""
+    """Bytes of a matcher that stay on a device between calls."""
     segments = matcher._seal().segments
-    parts = (Parts(s.attributes, s.used, s.book, s.table, [(p.index, p.work) for p in s.parts]) for s in segments)
-    return sum(part.nbytes for part in parts)
+    arrays = (HostArrays(s.attributes, s.used, s.book, s.table, [(p.index, p.work) for p in s.parts]) for s in segments)
+    return sum(it.nbytes for it in arrays)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Build time, memory and matching time of each index beside the figures of its paper: ``python bench/papers.py``.
+"""Build time, memory and matching time of each index, with the figures of its paper: ``python bench/papers.py``.
 
-The papers' machines and languages are others (GEM's Java on a Xeon of 2.6 GHz, TAMA's C++ at 3 GHz, the thesis's C at
-2.66 GHz), so that only magnitudes compare. Ours is one thread, through the public API, checked against brute force.
+The papers' machines and languages differ (GEM: Java on a Xeon at 2.6 GHz; TAMA: C++ at 3 GHz; the thesis: C at
+2.66 GHz), so compare only orders of magnitude. Ours is one thread, the public API, checked against brute force.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KB = 1024
 
 
 class Figure(NamedTuple):
-    """What a paper tells of an index on a workload: seconds per million subscriptions, bytes for each, ms per event."""
+    """A paper's figures for an index on a workload: seconds per million subscriptions, bytes for each, ms per event."""
 
     engine: str
     workload: str
@@ -55,7 +55,7 @@ FIGURES = (  # GEM: mean over 2 to 20 dimensions at 1M; TAMA: three to four time
 
 def main() -> int:
     options = timing_parser(__doc__ or "", events=300, seconds=1.0, verify=4)
-    options.add_argument("--only", choices=SOURCES, help="one of the workloads instead of all")
+    options.add_argument("--only", choices=SOURCES, help="only this workload")
     given, console = options.parse_args(), terminal()
     chosen = [figure for figure in FIGURES if given.only in (None, figure.workload)]
     jobs = [
@@ -70,16 +70,16 @@ def main() -> int:
 
 
 def _table(figures: Sequence[Figure], results: Sequence[Result]) -> Table:
-    title = "beside the papers: seconds to build per million subscriptions, bytes for each, ms per event"
-    names = ("workload", "index", "paper", "s", "B", "ms", "ours: s", "of it index", "B", "ms")
+    title = "papers and ours: seconds to build per million subscriptions, bytes for each, ms per event"
+    names = ("workload", "index", "paper", "s", "B", "ms", "ours: s", "index", "B", "ms")
     table = headed(title, *names, left=3)
-    table.caption = "index: of the build, what is left after loading; one core"
+    table.caption = "index: seconds of the build after loading; one core"
     found = {(r.engine, r.workload): r for r in results}
     for figure in figures:
         result = found[figure.engine, figure.workload]
-        told = (_number(value) for value in (figure.build_s, figure.bytes, figure.match_ms))
+        stated = (_number(value) for value in (figure.build_s, figure.bytes, figure.match_ms))
         shown = figure.engine.removeprefix("gpumatch ")
-        table.add_row(figure.workload, shown, figure.paper, *told, *_ours(result))
+        table.add_row(figure.workload, shown, figure.paper, *stated, *_ours(result))
     return table
 
 

@@ -1,7 +1,7 @@
-"""Times events against subscriptions with patterns that are no prefixes: ``python bench/patterns.py --help``.
+"""Times events with subscriptions on patterns that are not prefixes: ``python bench/patterns.py --help``.
 
 Titles are six made-up words each; half of the patterns are one word anywhere, the others two words, or one at the end.
-Beside them the same number of subscriptions with prefixes, and what it takes Arrow to try each pattern on each title.
+For comparison: the same number of subscriptions with prefixes, and Arrow trying each pattern on each title.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from measuring.report import terminal
 
 SCHEMA = {"title": "string", "px": "float64"}
 REPEATS = 7
-ALONE = 200  # events that are matched one by one
-TRIED = 100  # patterns that Arrow tries, for all of them
+ALONE = 200  # events to match one by one
+TRIED = 100  # patterns that Arrow tries, extrapolated to all
 
 
 def words(rng: np.random.Generator, count: int) -> list[str]:
@@ -31,7 +31,7 @@ def words(rng: np.random.Generator, count: int) -> list[str]:
 
 
 def patterns(rng: np.random.Generator, known: list[str], count: int) -> list[str]:
-    """Patterns that differ, one in five of any letter case, as conditions."""
+    """Distinct patterns as conditions, one in five case-insensitive."""
     made: dict[str, str] = {}
     while len(made) < count:
         one, other = rng.choice(known, 2)

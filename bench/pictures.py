@@ -1,4 +1,4 @@
-"""The pictures of docs/index: every index on a small workload that shows what it does, drawn from its arrays.
+"""The pictures of docs/index: every index on a small workload that shows how it works, drawn from its arrays.
 
     python bench/pictures.py [--out docs/pictures]
 
@@ -44,7 +44,7 @@ PICTURES: dict[str, Callable[[], gm.Matcher]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=FOLDER, help="the folder to write to")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="output folder")
     folder = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in PICTURES.items():

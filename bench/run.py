@@ -1,4 +1,4 @@
-"""Times engines on workloads, after checking every one of them against brute force: ``python bench/run.py --help``."""
+"""Checks engines against brute force on workloads, then times them: ``python bench/run.py --help``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from measuring.jobs import Result, Source, run_all
 from measuring.options import positive, some_of, timing_parser
 from measuring.report import by_engine, finish, terminal, us
 
-# For auto at the published sizes: µs per event and core, and how many times as fast as the better numpy index
-GOALS = {"w1-100k": (7, 6), "w1-1m": (60, 6), "w2": (20, 6), "w3": (5, 6), "w4": (12, 3), "w5": (25, 3)}
+# Targets for auto at the published sizes: µs per event and core, and speed relative to the better numpy index
+TARGETS = {"w1-100k": (7, 6), "w1-1m": (60, 6), "w2": (20, 6), "w3": (5, 6), "w4": (12, 3), "w5": (25, 3)}
 
 
 def main() -> int:
@@ -37,15 +37,15 @@ def _options() -> argparse.Namespace:
     options = timing_parser(__doc__ or "")
     add = options.add_argument
     named = some_of(WORKLOADS, str.startswith)
-    add("--workloads", type=named, default="w1,w2,w3,w4,w5,w6", help=f"of {', '.join(WORKLOADS)}, or their beginnings")
-    add("--engines", type=some_of(ENGINES), default=",".join(ENGINES), help="names, or parts of them")
+    add("--workloads", type=named, default="w1,w2,w3,w4,w5,w6", help=f"{', '.join(WORKLOADS)}, or prefixes")
+    add("--engines", type=some_of(ENGINES), default=",".join(ENGINES), help="names or substrings")
     add("--threads", type=_numbers, default=f"1,{cores}" if cores > 1 else "1", help="numbers of threads")
     add("--batch", type=positive, default=1000, help="events per call")
     return options.parse_args()
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(sorted({positive(part) for part in text.split(",")}))
+    return tuple(sorted({positive(number) for number in text.split(",")}))
 
 
 def _tables(results: Sequence[Result]) -> list[Table]:
@@ -61,13 +61,13 @@ def _tables(results: Sequence[Result]) -> list[Table]:
         seconds = r.build_cpu_s if r.threads == 1 else r.build_s
         return f"{seconds:.1f} s, " + (f"{r.bytes / r.subscriptions:,.0f} B" if r.bytes is not None else "?")
 
-    full = {r.workload for r in results if r.subscriptions == WORKLOADS[r.workload][0] and r.workload in GOALS}
-    goals = {w: " / ".join(us(GOALS[w][0] / t) for t in threads) for w in full}
-    floors = {w: f"{GOALS[w][1]:.1f}×" for w in full}
+    full = {r.workload for r in results if r.subscriptions == WORKLOADS[r.workload][0] and r.workload in TARGETS}
+    times = {w: " / ".join(us(TARGETS[w][0] / t) for t in threads) for w in full}
+    ratios = {w: f"{TARGETS[w][1]:.1f}×" for w in full}
     title = f"µs per event, {shown} threads (one: CPU time, more: wall time)"
     return [
-        by_engine(title, results, lambda r: us(r.us), {"goal": goals}, threads=threads),
-        by_engine(f"times as fast as {better}, {shown} threads", results, ratio, {"floor": floors}, threads=threads),
+        by_engine(title, results, lambda r: us(r.us), {"target": times}, threads=threads),
+        by_engine(f"speed relative to {better}, {shown} threads", results, ratio, {"target": ratios}, threads=threads),
         by_engine(f"build time and bytes per subscription, {first} threads", results, memory, {}, threads=[first]),
     ]
 

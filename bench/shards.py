@@ -1,8 +1,8 @@
 """Shard plans on the benchmark's workloads: copies of an event, and time: ``python bench/shards.py``.
 
-100,000 subscriptions of each workload over 16 shards. Plans are made from 4,000 events and judged by others. *Needed*
-are the shards in which an event matches anything: with subscriptions where they are, no filters can do with fewer
-copies. Without a plan there are 16.
+100,000 subscriptions of each workload over 16 shards. Plans are made from 4,000 events and evaluated on others.
+*Needed* is the number of shards in which an event has a match: with this placement no filters can do with fewer copies.
+Without a plan there are 16.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from measuring.options import parser
 from measuring.report import headed, terminal, write
 
 SHARDS, SAMPLE = 16, 4_000
-SCALES = {"w1-100k": 1.0, "w2": 0.1, "w3": 0.1, "w4": 1.0, "w5": 1.0, "ads": 1 / 30}  # to 100,000 subscriptions
+SCALES = {"w1-100k": 1.0, "w2": 0.1, "w3": 0.1, "w4": 1.0, "w5": 1.0, "ads": 1 / 30}  # gives 100,000 subscriptions
 
 
 class Planned(NamedTuple):
@@ -31,7 +31,7 @@ class Planned(NamedTuple):
     copies: float
     needed: float
     balance: float
-    tested: int  # attributes that are tested beside those that shards were made by
+    tested: int  # attributes that are tested in addition to those that define shards
     plan_seconds: float
     route_microseconds: float
     router_bytes: int
@@ -46,11 +46,11 @@ def planned(name: str, scale: float, events: int) -> Planned:
     seconds = time.process_time() - started
     routed, report = plan.route(others), plan.report(others)
     each = cpu_seconds(partial(plan.route, others)) / events * 1e6
-    needed = sum(int(part.any(others).sum()) for part in plan.matchers())
+    needed = sum(int(shard.any(others).sum()) for shard in plan.matchers())
     assert routed.n_pairs == report.copies >= needed
-    held = plan.router.routes.values.rows.nbytes + plan.router.coder.book.cuts.nbytes
+    size = plan.router.routes.values.rows.nbytes + plan.router.coder.book.cuts.nbytes
     shares = report.replication, needed / events, report.balance
-    return Planned(name, len(matcher), *shares, len(plan.filtered_by), seconds, each, held)
+    return Planned(name, len(matcher), *shares, len(plan.filtered_by), seconds, each, size)
 
 
 def main() -> int:

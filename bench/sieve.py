@@ -1,20 +1,28 @@
-"""Sieve's Figures 15 to 17, throughput against attributes subscribed, from the cost model: ``python bench/sieve.py``.
+"""Sieve's Figures 15 to 17, throughput by attributes subscribed to, from the cost model: ``python bench/sieve.py``.
 
 10,000 subscriptions on 5 of 50 attributes with 10,000 values each, ranges of mean width 30, 20,000 messages per unit of
-time, a full match takes 0.0001 units. Attributes and values are zipf distributed and permuted. What the paper does not
-state is chosen here: every subscription has exactly 5 attributes, not on average; alpha is 0.7 in all, as the paper
-says of Figure 17; publishers and subscribers share permutations, as in its other experiments; widths are uniform on
-1 to twice the mean less 1. A message has each attribute on its own, the popular more often, and 5 in the mean, as many
-as a subscription: that makes the base case about the paper's 45 %. With all 50 in every message it is a tenth of it.
+time; a full match takes 0.0001 units. Attributes and values are Zipf distributed and permuted.
 
-Two claims do not hold. The tops lie above 100 %: 45 % with one attribute means 1.1 full matches of a message, of which
-a second attribute that is independent leaves next to none, and even the increments of all ranges, 35 of a message, take
-less time than there is at tc/tf = 0.01. The paper's incremental rule, to the letter, stops after a few steps (see
-``select_subscriptions``); judging some hundred candidates at once it comes nearer the top. And one depends on
-what was chosen: that more attributes give a higher top holds if all subscriptions have the same number. If it varies by
-two, the top falls from 3 to 5 attributes and rises to 7; only the optimum rises throughout. Both are shown.
+The paper does not state everything. Chosen here:
+- Every subscription has exactly 5 attributes, not 5 on average.
+- Alpha is 0.7 throughout, as stated for Figure 17.
+- Publishers and subscribers share permutations, as in the paper's other experiments.
+- Widths are uniform on 1 to twice the mean less 1.
+- A message has each attribute independently, popular ones more often, and 5 on average, as many as a subscription. This
+  makes the base case about the paper's 45 %. With all 50 in every message it is a tenth of that.
 
-Expected full matches and increments are checked against what the counter counts on messages of the workload.
+Two claims do not hold:
+- The maxima are above 100 %. 45 % with one attribute means 1.1 full matches per message, of which an independent second
+  attribute leaves almost none. Even the increments of all ranges, 35 per message, take less time than is available at
+  tc/tf = 0.01.
+- The paper's incremental rule, taken literally, stops after a few steps (see ``select_subscriptions``). It gets closer
+  to the maximum if it judges some hundred candidates together.
+
+One claim depends on the choices above: more attributes give a higher maximum if all subscriptions have the same number.
+If it varies by two, the maximum falls from 3 to 5 attributes and rises to 7; only the optimum rises throughout. Both
+are shown.
+
+Expected full matches and increments are checked against the counter on messages of the workload.
 """
 
 from __future__ import annotations
@@ -39,7 +47,7 @@ from measuring.report import headed, terminal, write
 
 TF, MESSAGES = 1e-4, 20_000
 RATIOS, WIDTHS, MEANS = (0.01, 0.005, 0.001), tuple(range(20, 101, 10)), (3, 5, 7)
-WIDE = (10, 30, 50, 100)  # of Figure 16; the paper does not say which
+WIDE = (10, 30, 50, 100)  # for Figure 16; not stated in the paper
 BATCH = 300
 SPREAD = 2
 TRIED: tuple[tuple[str, Rule, int], ...] = (
@@ -62,12 +70,12 @@ class Claim(NamedTuple):
     paper: str
     ours: str
     holds: bool
-    shape: bool = True  # what the script fails on
+    shape: bool = True  # the script fails if it does not hold
 
 
 def main() -> int:
     options = parser(__doc__ or "")
-    options.add_argument("--seeds", type=positive, default=5, help="workloads for each point of Figure 17")
+    options.add_argument("--seeds", type=positive, default=5, help="workloads per point of Figure 17")
     options.set_defaults(events=20_000)
     given, console = options.parse_args(), terminal()
     n = max(1, round(SUBSCRIPTIONS * given.scale))
@@ -114,7 +122,7 @@ def main() -> int:
 
 
 def _maxima(n: int, mean: int, seeds: int, spread: int = 0) -> dict[int, list[float]]:
-    """The highest throughput by width, of each seed."""
+    """The highest throughput by width, for each seed."""
     found = {}
     for width in track(WIDTHS, f"Figure 17, {mean} ± {spread} attributes", transient=True):
         workloads = (selective(n, mean, width, spread=spread, seed=seed) for seed in range(seeds))
@@ -123,7 +131,7 @@ def _maxima(n: int, mean: int, seeds: int, spread: int = 0) -> dict[int, list[fl
 
 
 def _rules(workload: SieveWorkload, ratio: float) -> dict[str, tuple[int, float]]:
-    """By rule: attributes beyond the first, and the throughput."""
+    """By rule: the number of attributes beyond the first, and the throughput."""
     cost, curve = model(ratio), whole(workload, ratio)
     found = {"start": (0, float(curve.throughput[0])), "top of the curve": (curve.best, float(curve.throughput.max()))}
     for name, rule, batch in TRIED:
@@ -134,7 +142,7 @@ def _rules(workload: SieveWorkload, ratio: float) -> dict[str, tuple[int, float]
 
 @dataclass(frozen=True)
 class Counted:
-    """Full matches (``n1``) or increments (``n2``) of a message: expected, counted, and the error of the latter."""
+    """Full matches (``n1``) or increments (``n2``) per message: expected, counted, and the error of the count."""
 
     name: str
     expected: float
@@ -143,7 +151,7 @@ class Counted:
 
 
 def _counted(workload: SieveWorkload, messages: int) -> list[Counted]:
-    """The model's expectation beside what the counter does, at the start of the curve and at its top."""
+    """The model's expectation and the counter's result, at the start of the curve and at its maximum."""
     curve = whole(workload, RATIOS[0])
     found = []
     for name, added in (("at the start", 0), ("at the top", curve.best)):
@@ -227,7 +235,7 @@ def _means(grid: Mapping[int, Mapping[int, Sequence[float]]]) -> dict[int, list[
 
 
 def _more(tops: Mapping[int, Sequence[float]]) -> list[bool]:
-    """By width, for 3 to 5 and for 5 to 7 attributes: whether the top is higher with more."""
+    """By width, for 3 to 5 and for 5 to 7 attributes: is the maximum higher with more?"""
     return [a < b for fewer, line in pairwise(tops.values()) for a, b in zip(fewer, line, strict=True)]
 
 
@@ -288,7 +296,7 @@ def _panels(
 
 
 def _points(curve: Selection, n: int, count: int = 60) -> list[tuple[float, float]]:
-    """The curve thinned out, with its top."""
+    """The curve thinned out, with its maximum."""
     at = np.unique(np.append(np.linspace(0, len(curve.added), count).astype(int), curve.best))
     return [((n + int(i)) / 1000, 100 * float(curve.throughput[i])) for i in at]
 

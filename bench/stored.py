@@ -1,8 +1,8 @@
-"""Stock alerts beside DuckDB: a stored table, batches as they come, one event, one change. ``python bench/stored.py``.
+"""Stock alerts, compared with DuckDB: a stored table, batches, one event, one change. ``python bench/stored.py``.
 
-Both have the alerts of the demo, DuckDB as a table with a column for each bound, and the same events. It joins them the
-best way that we know: alerts that name a symbol by hashing it, the others by their ranges. Times are CPU time of all
-threads, medians where a call is short; the pairs of both are compared before anything is timed.
+Both get the demo's alerts, DuckDB as a table with a column for each bound, and the same events. DuckDB uses the fastest
+join we know: alerts that name a symbol by hashing it, the others by their ranges. Times are CPU time of all threads,
+medians for short calls. The pairs of both are compared before timing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
     report: dict[str, Any] = {"machine": machine(), "events": given.events, "results": {}}
     for count in given.subscriptions:
         found = report["results"][count] = measure(count, given.events)
-        table = Table(f"{count:,} alerts", "gpumatch", "DuckDB", "times")
+        table = Table(f"{count:,} alerts", "gpumatch", "DuckDB", "ratio")
         for name, both in found.items():
             ours, other = both["gpumatch"], both.get("duckdb")
             times = ("", "") if other is None else (f"{other:,.3g}", f"{other / ours:,.1f}")
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def measure(subscriptions: int, count: int) -> dict[str, dict[str, float]]:
-    """What each takes for so many alerts and events."""
+    """All measurements for this number of alerts and events."""
     alerts, events = demo(subscriptions, count)
     matcher = gm.Matcher(stocks.SCHEMA, device="cpu")
     matcher.add_table(alerts)
@@ -99,7 +99,7 @@ def alone(matcher: gm.Matcher, events: pa.Table) -> dict[str, dict[str, float]]:
 
 
 def changes(matcher: gm.Matcher, alerts: pa.Table, events: pa.Table) -> dict[str, dict[str, float]]:
-    """Milliseconds of a change of one subscription and the first match after it."""
+    """Milliseconds for changing one subscription, including the first match after it."""
     [row] = events.slice(0, 1).select(list(stocks.SCHEMA)).to_pylist()
     texts = alerts["expr"].slice(0, 50).to_pylist()
     ids = alerts["id"].slice(0, 50).to_pylist()
@@ -121,7 +121,7 @@ def changes(matcher: gm.Matcher, alerts: pa.Table, events: pa.Table) -> dict[str
 
 
 def median(call: Callable[[Any], Any], given: Iterable[Any]) -> float:
-    """Of the CPU seconds that a call takes for each."""
+    """Median CPU seconds of a call."""
     return statistics.median(cpu_seconds(partial(call, one)) for one in given)
 
 

@@ -1,10 +1,9 @@
 """TAMA's false positive rate against levels, on values as in the paper's Fig. 8: ``python bench/tama.py``.
 
-Subscriptions have 1 to 10 ranges of width 0.01 to 0.1 over [0, 1], events are uniform. The rate is the share of the
-found that is false. On values it is not counted but exact: what is found are the cells that a range is rounded to, and
-their volume beside that of the range is what uniform events find. Counting is no way: of ten ranges of width 0.01 one
-event in 10^16 finds anything. Beside it stands what ``Tama(approximate=True)`` tells in ``stats()``; the line that it
-cuts is that of codes.
+Subscriptions have 1 to 10 ranges of width 0.01 to 0.1 over [0, 1]; events are uniform. The rate is the false share of
+the answers. On values it is computed exactly, from the volume of the cells that a range is rounded to relative to that
+of the range. Counting is not feasible: with ten ranges of width 0.01, one event in 10^16 finds anything. The rate in
+``stats()`` of ``Tama(approximate=True)``, which cuts codes instead of values, is shown too.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from measuring.plots import Axis, Line, draw
 from measuring.report import headed, judged, terminal, write
 
 Rates: TypeAlias = dict[int, float]  # by level
-BAR, AT = 5e-4, 20  # what the paper found, and at which level
+TARGET, AT = 5e-4, 20  # the paper's rate, and its number of levels
 CONSTRAINTS, WIDTHS = (1, 2, 5, 10), (0.01, 0.02, 0.05, 0.1)
-EVENTS = 10_000  # of the paper's Fig. 8, over 20,000 subscriptions
-HALVING = 10  # from the level on at which a range of width 0.01 is ten cells and more
+EVENTS = 10_000  # in the paper's Fig. 8, with 20,000 subscriptions
+HALVING = 10  # from this level on a range of width 0.01 has at least ten cells
 
 
 def on_values(n: int, k: int, width: float, levels: int, seed: int = 0) -> tuple[float, float]:
-    """The rate for ``n`` subscriptions of ``k`` ranges, and how many of them a uniform event finds."""
+    """The rate for ``n`` subscriptions of ``k`` ranges, and the number that a uniform event finds."""
     lo = np.random.default_rng([seed, k]).random((n, k)) * (1 - width)
     line = discretise.Line(0, 1, levels)
     cells = line.finest(lo + width) - line.finest(lo) + 1
@@ -45,7 +44,7 @@ def on_values(n: int, k: int, width: float, levels: int, seed: int = 0) -> tuple
 
 
 def _check(line: discretise.Line, lo: Any, width: float, cells: Any) -> None:
-    """Discretising a range must give cells that make up all that it touches."""
+    """The cells of a discretised range must cover exactly what it touches."""
     for low, count in zip(lo.tolist(), cells.tolist(), strict=True):
         by_level = line.discretise(low, low + width)
         size = sum(len(found) << (line.levels - level) for level, found in by_level.items())
@@ -54,23 +53,23 @@ def _check(line: discretise.Line, lo: Any, width: float, cells: Any) -> None:
 
 
 def of_index(n: int, k: int, events: int, levels: range) -> tuple[Rates, Rates]:
-    """By level the rate that ``stats()`` tells, and the one counted against exact results."""
+    """By level: the rate in ``stats()``, and the rate counted against exact results."""
     workload = replace(workloads.tama(n, k, k), present=k, planted=False)
     batch = batch_of(workload.events(events))
-    true, told, counted = loaded(workload).count(batch), Rates(), Rates()
+    true, reported, counted = loaded(workload).count(batch), Rates(), Rates()
     for level in track(levels, f"Tama(approximate=True), {k} ranges", transient=True):
         matcher = loaded(workload, gm.Tama(levels=level, approximate=True))
         found = matcher.count(batch)
         if (found < true).any():
-            raise SystemExit(f"Tama(levels={level}, approximate=True) loses matches of {(found < true).sum()} events")
-        told[level] = matcher.stats()["segments"][0]["parts"][0]["fpr"]
+            raise SystemExit(f"Tama(levels={level}, approximate=True) misses matches of {(found < true).sum()} events")
+        reported[level] = matcher.stats()["segments"][0]["parts"][0]["fpr"]
         counted[level] = float(1 - true.sum() / found.sum())
-    return told, counted
+    return reported, counted
 
 
 def main() -> int:
     options = parser(__doc__ or "")
-    options.add_argument("--levels", type=positive, default=24, help="most levels")
+    options.add_argument("--levels", type=positive, default=24, help="maximum number of levels")
     given, console = options.parse_args(), terminal()
     n = max(1, round(20_000 * given.scale))
     levels = range(1, given.levels + 1)
@@ -82,11 +81,16 @@ def main() -> int:
     verdict = _verdict(values[1], grid)
     code = judged(console, verdict)
     lines = [Line(f"{k} ranges, values", list(rates.items())) for k, rates in values.items()]
-    for k, (told, _) in index.items():
-        lines.append(Line(f"{k} ranges, stats() of the index", [(x, y) for x, y in told.items() if y], joined=False))
-    axes = Axis("levels"), Axis("share of the found that is false", log=True)
-    picture = draw(given.out / "tama.png", {"ranges of width 0.01": lines}, *axes, (f"{BAR:g}", BAR))
-    rates = {"values": values, "index": {k: {"stats": told, "counted": all_} for k, (told, all_) in index.items()}}
+    for k, (reported, _) in index.items():
+        lines.append(
+            Line(f"{k} ranges, stats() of the index", [(x, y) for x, y in reported.items() if y], joined=False)
+        )
+    axes = Axis("levels"), Axis("false share of the answers", log=True)
+    picture = draw(given.out / "tama.png", {"ranges of width 0.01": lines}, *axes, (f"{TARGET:g}", TARGET))
+    rates = {
+        "values": values,
+        "index": {k: {"stats": reported, "counted": all_} for k, (reported, all_) in index.items()},
+    }
     settings = [{"ranges": k, "width": w, "fpr": rate, "found": found} for (k, w), (rate, found) in grid.items()]
     path = write("tama", given, {"subscriptions": n, **rates, f"at_{AT}_levels": settings, "verdict": verdict})
     console.print(f"written to {path}, drawn to {picture}")
@@ -95,8 +99,8 @@ def main() -> int:
 
 def _by_level(values: Mapping[int, Rates], index: Mapping[int, tuple[Rates, Rates]]) -> Table:
     columns: dict[str, Rates] = {f"values, {k}": rates for k, rates in values.items()}
-    for k, (told, counted) in index.items():
-        columns |= {f"stats(), {k}": told, f"counted, {k}": counted}
+    for k, (reported, counted) in index.items():
+        columns |= {f"stats(), {k}": reported, f"counted, {k}": counted}
     table = headed("false positive rate by levels, ranges of width 0.01", "levels", *columns, left=0)
     for level in values[1]:
         table.add_row(str(level), *(f"{rates[level]:.2e}" if level in rates else "" for rates in columns.values()))
@@ -104,7 +108,7 @@ def _by_level(values: Mapping[int, Rates], index: Mapping[int, tuple[Rates, Rate
 
 
 def _by_setting(grid: Mapping[tuple[int, float], tuple[float, float]]) -> Table:
-    title = f"false positive rate at {AT} levels; in brackets where {EVENTS:,} uniform events find nothing"
+    title = f"false positive rate at {AT} levels; in brackets if {EVENTS:,} uniform events find nothing"
     table = headed(title, "ranges", *(f"width {width}" for width in WIDTHS), left=0)
     for k in range(1, 11):
         cells = [grid[k, width] for width in WIDTHS]
@@ -113,7 +117,7 @@ def _by_setting(grid: Mapping[tuple[int, float], tuple[float, float]]) -> Table:
 
 
 def _verdict(rates: Rates, grid: Mapping[tuple[int, float], tuple[float, float]]) -> list[str]:
-    """Whether the paper's two claims hold; the second is about what its experiment could find."""
+    """Whether the paper's two claims hold; the second covers only what its experiment could find."""
     steps = [rates[a] / rates[b] for a, b in pairwise(sorted(rates)) if a >= HALVING]
     seen = max(rate for rate, found in grid.values() if EVENTS * found >= 1)
     worst = max(rate for rate, _ in grid.values())
@@ -122,8 +126,8 @@ def _verdict(rates: Rates, grid: Mapping[tuple[int, float], tuple[float, float]]
         halves = "yes" if all(1.8 < step < 2.2 for step in steps) else "no"
         lines.append(f"{halves}: the rate falls {min(steps):.2f} to {max(steps):.2f} times per level from {HALVING} on")
     lines.append(
-        f"{'yes' if seen < BAR else 'no'}: at {AT} levels it is at most {seen:.1e} where the paper's {EVENTS:,} events "
-        f"find anything (bar: {BAR:g}); with ten ranges of width 0.01, where they do not, it is {worst:.1e}"
+        f"{'yes' if seen < TARGET else 'no'}: at {AT} levels at most {seen:.1e} where the paper's {EVENTS:,} events "
+        f"find anything (target: {TARGET:g}); with ten ranges of width 0.01, where they do not, it is {worst:.1e}"
     )
     return lines
 

@@ -1,7 +1,7 @@
-"""Times the loading of subscriptions that are written as text: ``python bench/text.py --help``.
+"""Times the loading of subscriptions from text: ``python bench/text.py --help``.
 
-By number of shapes, texts that differ in their constants only having one. Each set is loaded twice in turn: as it is,
-and with every text of a new shape left to the parser, as it was before texts were cut into conditions.
+By number of shapes: texts that differ only in their constants have the same shape. Each set is loaded twice, in turns:
+normally, and with every new shape left to the parser, as before texts were cut into conditions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from measuring.clock import cpu_seconds, in_turns
 from measuring.report import headed, machine, save, terminal
 
 SHAPES = (1, 50, 1000, 10_000)
-BAR_ALIKE, BAR_UNLIKE = 60, 60  # µs per expression, of 50 shapes and of unlike ones
+TARGET_ALIKE, TARGET_UNLIKE = 60, 60  # µs per expression, with 50 shapes and with all different ones
 
 
 @contextmanager
 def before() -> Iterator[None]:
-    """Shapes are parsed one by one, whether or not others have them."""
+    """Parse texts one by one, whether or not they share a shape."""
     with (
         mock.patch.object(sources, "_alike", lambda given, rows, errors: ([], rows)),
         mock.patch.object(sources, "add_unlike", lambda builder, attributes, splitting, given, rows: rows),
@@ -37,7 +37,7 @@ def before() -> Iterator[None]:
 
 
 def seconds(texts: dict[int, str], index: str) -> float:
-    """CPU seconds: the bars are for one core, and other processes may hold it up."""
+    """CPU seconds: the targets are for one core, and other processes may delay it."""
     matcher = gm.Matcher(SCHEMA, index=index, device="cpu")
     return cpu_seconds(partial(matcher.add, texts))
 
@@ -45,9 +45,9 @@ def seconds(texts: dict[int, str], index: str) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=100_000, help="expressions (default 100000)")
-    parser.add_argument("--repeats", type=int, default=3, help="the best of so many counts (default 3)")
-    parser.add_argument("--index", default="auto", help="index that they are meant for (default auto)")
-    parser.add_argument("--out", type=Path, help="JSON to write")
+    parser.add_argument("--repeats", type=int, default=3, help="best of N repeats (default 3)")
+    parser.add_argument("--index", default="auto", help="index (default auto)")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
     console = terminal()
     console.print("for example", *(f"  {text}" for text in expressions(3, 3).values()), sep="\n")
@@ -63,7 +63,7 @@ def main() -> int:
         console.print(f"{shapes:,} shapes: {us['before']:.1f} -> {us['after']:.1f} µs")
     _report(console, rows, options)
     last, alike = rows[-1]["after_us"], [row["after_us"] for row in rows if row["shapes"] == 50]
-    return int(last > BAR_UNLIKE or any(us > BAR_ALIKE for us in alike))
+    return int(last > TARGET_UNLIKE or any(us > TARGET_ALIKE for us in alike))
 
 
 def _report(console: Console, rows: list[dict[str, float]], options: argparse.Namespace) -> None:

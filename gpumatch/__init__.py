@@ -93,7 +93,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     value: object = getattr(import_module(f"gpumatch.{_HOME[name]}"), name)
-    globals()[name] = value  # next time no call
+    globals()[name] = value  # found directly next time
     return value
 
 

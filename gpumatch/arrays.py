@@ -1,4 +1,4 @@
-"""Arrays, and lists laid one after another in them."""
+"""Arrays, and lists stored in them in sequence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pointers(counts: Array) -> Array:
 
 
 def spans(starts: Array, lengths: Array) -> Array:
-    """The numbers ``starts[i] … starts[i] + lengths[i] - 1`` of all spans, one after another."""
+    """The numbers ``starts[i] … starts[i] + lengths[i] - 1`` of all spans, in sequence."""
     ends = np.cumsum(lengths, dtype=np.int64)
     before = np.repeat(ends - lengths, lengths)
     return np.repeat(starts.astype(np.int64), lengths) + np.arange(int(ends[-1]) if len(ends) else 0) - before
@@ -28,10 +28,10 @@ def read_only(array: Array) -> Array:
     return view
 
 
-def freeze(part: Any) -> None:
-    """Make arrays read-only: nothing changes by accident, and saved and fresh ones share compiled code."""
-    for one in fields(part):
-        value = getattr(part, one.name)
+def freeze(owner: Any) -> None:
+    """Make its arrays read-only: nothing changes by accident, and saved and fresh ones share compiled code."""
+    for one in fields(owner):
+        value = getattr(owner, one.name)
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
 

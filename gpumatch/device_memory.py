@@ -1,6 +1,6 @@
 """Arrays in the memory of a CUDA device: CuPy's, or NumPy's where numba simulates the device.
 
-Nothing here is imported or asked of a driver before a device is used.
+Nothing here is imported, and no driver is asked, before a device is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from gpumatch.errors import DeviceError
 
-# All that is used of CuPy's array functions. In the simulator NumPy's stand in for these, and for nothing else.
+# All array functions of CuPy in use. In the simulator NumPy's stand in for these, and for no others.
 CALLS = (
     "arange",
     "argsort",
@@ -51,7 +51,7 @@ def simulated() -> bool:
 
 
 def library() -> Any:
-    """What makes arrays on the device."""
+    """The array library of the device."""
     if simulated():
         return _stand_ins()
     try:
@@ -61,36 +61,36 @@ def library() -> Any:
 
 
 def library_of(array: Any) -> Any:
-    """What makes arrays where this one is: NumPy, or ``library``."""
+    """The library of an array: NumPy, or ``library``."""
     return library() if is_device_array(array) else np
 
 
 def is_device_array(array: object) -> bool:
-    """Whether it is a CuPy array, or what stands for one in the simulator. Imports nothing."""
+    """Whether it is a CuPy array, or its stand-in in the simulator. Imports nothing."""
     if isinstance(array, np.ndarray):
         return isinstance(array, DeviceArray)
     return any(base.__name__ == "ndarray" and base.__module__.startswith("cupy") for base in type(array).__mro__)
 
 
 def to_host(array: Any) -> Any:
-    """An array on the host: a copy of one on the device, any other as it is."""
+    """An array on the host: a copy if it is on the device."""
     if isinstance(array, DeviceArray):
         return array.view(np.ndarray).copy()
     return array.get() if is_device_array(array) else array
 
 
-def place(number: int) -> AbstractContextManager[Any]:
-    """Makes a device the current one."""
+def use_device(number: int) -> AbstractContextManager[Any]:
+    """A context in which this device is the current one."""
     return nullcontext() if simulated() else library().cuda.Device(number)
 
 
-def place_of(array: Any) -> AbstractContextManager[Any]:
-    """Makes the device of an array the current one; of an array on the host, or of None, that is as it is."""
+def use_device_of(array: Any) -> AbstractContextManager[Any]:
+    """A context in which the array's device is the current one; no change for an array on the host, or None."""
     return array.device if is_device_array(array) and not simulated() else nullcontext()
 
 
 def wrap(pointer: int, shape: tuple[int, ...], dtype: Any, owner: object, strides: Any = None) -> Any:
-    """An array over memory of a device that something else owns, and that is kept for as long as the array is."""
+    """An array over device memory that something else owns, which is kept for as long as the array is."""
     dtype = np.dtype(dtype)
     if 0 in shape:
         return library().empty(shape, dtype=dtype)
@@ -109,7 +109,7 @@ def from_dlpack(data: Any) -> Any:
     """An array over the memory of a DLPack tensor on a CUDA device, safe to use on the current stream."""
     if not simulated():
         return library().from_dlpack(data)
-    # NumPy takes what says that it is on the host; CuPy asks for the same with its stream.
+    # NumPy takes only data that claims to be on the host; CuPy asks for the same with its stream.
     exporter = SimpleNamespace(__dlpack__=lambda **_: data.__dlpack__(stream=1), __dlpack_device__=lambda: (1, 0))
     tensor = np.from_dlpack(exporter)
     return wrap(tensor.ctypes.data, tensor.shape, tensor.dtype, tensor, tensor.strides)
@@ -122,13 +122,13 @@ def wait_for(kind: Literal["stream", "event"], handle: int) -> None:
 
 
 def finish() -> None:
-    """Wait until the work on the current stream is done: what it made may be used on any stream then."""
+    """Wait until the work on the current stream is done: its results may then be used on any stream."""
     if not simulated():
         library().cuda.get_current_stream().synchronize()
 
 
 class DeviceArray(np.ndarray[Any, np.dtype[Any]]):
-    """Stands for a CuPy array in the simulator: as that does, it refuses arrays of the host and calls not listed."""
+    """Stands for a CuPy array in the simulator: like that, it refuses host arrays and functions not listed."""
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: Any, *inputs: Any, out: tuple[Any, ...] = (), **options: Any
@@ -149,7 +149,7 @@ class DeviceArray(np.ndarray[Any, np.dtype[Any]]):
 
 @cache
 def _stand_ins() -> SimpleNamespace:
-    """NumPy's functions, giving and taking device arrays."""
+    """NumPy's functions, taking and returning device arrays."""
     calls = {name: getattr(np, name) for name in CALLS}
     made = {name: partial(_on_device, call) for name, call in calls.items()}
     return SimpleNamespace(**{**made, "asarray": _uploaded})

@@ -14,7 +14,7 @@ class GpumatchError(Exception):
     """Base class: ``except gm.GpumatchError`` catches all of them.
 
     ``id`` is the id of the subscription to blame, and ``position`` the offset of the first offending character in its
-    text; None where there is none.
+    text; None if there is none.
     """
 
     id: Any = None
@@ -22,7 +22,7 @@ class GpumatchError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, without the subscription and the place in its text."""
+        """What is wrong, without the subscription and the position in its text."""
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class GpumatchError(Exception):
 
 
 class ParseError(GpumatchError, ValueError):
-    """Text that is not an expression. ``text`` is that text."""
+    """Text that is not an expression; ``text`` is that text."""
 
     def __init__(self, message: str, text: str = "", position: int | None = None) -> None:
         self.text, self.position = text, 0 if position is None and text else position
@@ -65,11 +65,11 @@ class StorageError(GpumatchError):
 
 
 class MissingFileError(GpumatchError, FileNotFoundError):
-    """A file of events that is not there."""
+    """A missing file of events."""
 
 
 class DeviceError(GpumatchError, RuntimeError):
-    """A device that is not there, or that cannot hold what was asked of it."""
+    """A missing device, or one without room for what was asked of it."""
 
 
 class RoutingError(GpumatchError, ValueError):
@@ -77,7 +77,7 @@ class RoutingError(GpumatchError, ValueError):
 
 
 class GpumatchWarning(UserWarning):
-    """Something that was done as asked, and was hardly meant: a key of an event that is nearly an attribute."""
+    """Something that was done as asked but hardly intended: a key of an event that is nearly an attribute."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -88,7 +88,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _caret(text: str, position: int, width: int = 72) -> str:
-    """The line that holds ``position`` with a caret below it, cut to ``width`` around the caret."""
+    """The line that contains ``position`` with a caret below it, cut to ``width`` around the caret."""
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     line = text[start : end if end >= 0 else len(text)]

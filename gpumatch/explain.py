@@ -15,7 +15,7 @@ _WORDS = {True: "true", False: "false", None: "unknown"}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One predicate: its text, the event's value, what it gave, and whether the result hangs on it."""
+    """One predicate: its text, the event's value, its result, and whether it decided the outcome."""
 
     predicate: str
     value: Any
@@ -45,14 +45,14 @@ class Explanation:
         lines = [f"{self.id!r} {verdict}", f"  {self.expression}"]
         width = max((len(step.predicate) for step in self.steps), default=0)
         for step in self.steps:
-            held = "missing" if step.value is None else _shown(step.value)
+            shown = "missing" if step.value is None else _shown(step.value)
             mark = "  <- decided" if step.decided else ""
-            lines.append(f"  {step.predicate:{width}}  {_WORDS[step.result]:7}  value: {held}{mark}")
+            lines.append(f"  {step.predicate:{width}}  {_WORDS[step.result]:7}  value: {shown}{mark}")
         return "\n".join(lines)
 
 
 def explain(name: int | str, expr: Expr, event: Mapping[str, Any], schema: Schema) -> Explanation:
-    """``event`` holds values as ``EventBatch.row`` gives them."""
+    """``event`` has values as returned by ``EventBatch.row``."""
     results = trace(expr, event, schema)
     decisive = _decisive(expr, results)
     steps = tuple(
@@ -64,7 +64,7 @@ def explain(name: int | str, expr: Expr, event: Mapping[str, Any], schema: Schem
 
 
 def _decisive(expr: Expr, results: list[bool | None]) -> set[int]:
-    """Items on which the result hangs: of an AND that is false, the operands that are false; and so on down."""
+    """Items that decided the result: for an AND that is false, the operands that are false; and so on down."""
     operands = list(expr.operands())
     found: set[int] = set()
     waiting = [len(expr.program) - 1]

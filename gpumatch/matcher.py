@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OnError = Literal["raise", "collect"]
-_IDS = 4096  # that iteration looks up at once
-_SAMPLE = 4096  # observed events that are kept, the newest
-_MET = 1024  # events that are kept though nobody asked to observe them
+_IDS = 4096  # that iteration looks up together
+_SAMPLE = 4096  # most observed events that are kept, the newest
+_MET = 1024  # most matched events that are kept though nobody asked to observe them
 
 
 class Matcher:
-    """Subscriptions over a schema's attributes, and what matches events against them.
+    """Subscriptions over a schema's attributes, for matching events against them.
 
     ``index``: ``"auto"``, a name such as ``"gem"``, or parameters such as ``gm.Gem(cells=32)``. ``device``: ``"cpu"``,
     ``"cuda:N"``, or ``"auto"`` for the first CUDA device if there is one, else the CPU. ``memory_limit``: bytes that
-    ``index="auto"`` may spend on the indexes of a segment, besides the predicates; where none is small enough it takes
+    ``index="auto"`` may spend on the indexes of a segment, not counting predicates; if none is small enough it takes
     the smallest, and ``plan`` says so.
-    Any number of threads may match; those that change subscriptions wait for each other only.
+    Any number of threads may match; threads that change subscriptions wait only for each other.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Matcher:
         self.schema = Schema.of(schema)
         for name, kind in zip(self.schema.names, self.schema.types, strict=True):
             if kind.zone is not None:
-                zone_named(kind.zone, name)  # an unknown zone is an error now, not at the first constant
+                zone_named(kind.zone, name)  # an unknown zone should raise now, not at the first constant
         self._attributes = Attributes.of(self.schema)
         self._requested = requested_index(index)
         self._splitting = splitting_for(self._requested)
@@ -77,7 +77,7 @@ class Matcher:
         self._engine = _engine(self.device)
         self._store = Store(self._attributes, self._build)
         self._observed: tuple[EventBatch, ...] = ()
-        self._met: tuple[EventBatch, ...] = ()  # some that were matched
+        self._met: tuple[EventBatch, ...] = ()  # some events that were matched
         self._observing = threading.Lock()
         self._spelling = Spelling(self.schema)
 
@@ -93,8 +93,8 @@ class Matcher:
         """Add expressions by id, as text or built with ``col``. All are added or, on an error, none.
 
         With ``on_error="collect"`` the good ones are added and the bad ones returned. ``destination``, here and in the
-        other ways to add: a string or an integer for all of them, or a list or array with one (or None) for each.
-        ``weight``, likewise: a number by which ``top`` tells the heaviest.
+        other methods to add: a string or an integer for all of them, or a list or array with one (or None) for each.
+        ``weight``, likewise: a number by which ``top`` finds the heaviest.
         """
         _check_mapping("add", subscriptions)
         return self._add_expressions(list(subscriptions), list(subscriptions.values()), on_error, destination, weight)
@@ -132,10 +132,10 @@ class Matcher:
     def add_predicates(
         self, table: Any, on_error: OnError = "raise", destination: Any = None, weight: Any = None
     ) -> list[Rejected]:
-        """Add from a table with a predicate a row: id, attribute, op, and value or values; those of an id are ANDed.
+        """Add from a table with a predicate per row: id, attribute, op, and value or values; those of an id are ANDed.
 
         A row may be an operator instead, after its operands: op is and, or, not, xor or xnor, attribute is null, value
-        is how many it joins. Lists of destinations and weights have one for each id, in the order of first occurrence.
+        is the number of operands. Lists of destinations and weights have one for each id, in order of first occurrence.
         """
         names, texts, block, errors = predicate_block(self._attributes, arrow_table(table, []), self._splitting)
         destinations = Destinations.of(destination, len(names))
@@ -174,17 +174,17 @@ class Matcher:
         if isinstance(ids, (str, int, np.integer)):
             raise IdError(f"remove takes a list of ids, found the single id {ids!r}")
         names = ids.to_pylist() if isinstance(ids, (pa.Array, pa.ChunkedArray)) else list(ids)
-        self._store.remove(lambda snapshot: self._places(snapshot, names))
+        self._store.remove(lambda snapshot: self._rows(snapshot, names))
 
     def replace(self, subscriptions: Mapping[Any, str | Expr]) -> None:
-        """Change the expressions of ids that are there; they keep destinations and weights, and move to the end."""
+        """Change the expressions of existing ids; they keep destinations and weights, and move to the end."""
         _check_mapping("replace", subscriptions)
-        self._change(subscriptions, None, None, self._places)
+        self._change(subscriptions, None, None, self._rows)
 
     def upsert(self, subscriptions: Mapping[Any, str | Expr], destination: Any = None, weight: Any = None) -> None:
-        """Add new subscriptions, and change the expressions of ids that are there: all of them or, on an error, none.
+        """Add new subscriptions, and change the expressions of existing ids: all of them or, on an error, none.
 
-        Those that are there keep their destinations and weights. ``destination`` and ``weight`` are for the new ones:
+        Existing ones keep their destinations and weights. ``destination`` and ``weight`` are for the new ones:
         one for all of them, or a list or array with one (or None) for each subscription of the call. All move to the
         end.
         """
@@ -199,32 +199,32 @@ class Matcher:
         weight: Any,
         find: Callable[[Snapshot, list[Any]], Sequence[tuple[int, int] | None]],
     ) -> None:
-        """Add expressions in the place of those with the same ids, where these are found."""
+        """Add expressions, replacing those with the same ids where ``find`` finds any."""
 
         def change(before: Snapshot) -> tuple[list[tuple[int, int]], Source]:
-            places = find(before, list(subscriptions))
+            rows = find(before, list(subscriptions))
             changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
-            destinations, weights = before.destinations_of(places, destination), before.weights_of(places, weight)
+            destinations, weights = before.destinations_of(rows, destination), before.weights_of(rows, weight)
             changed.add(subscriptions, destination=destinations, weight=weights)
-            return [place for place in places if place is not None], changed._source()
+            return [row for row in rows if row is not None], changed._source()
 
         if subscriptions:
             self._store.replace(change)
 
     @staticmethod
-    def _places(snapshot: Snapshot, ids: list[Any]) -> list[tuple[int, int]]:
-        places = []
+    def _rows(snapshot: Snapshot, ids: list[Any]) -> list[tuple[int, int]]:
+        rows = []
         for name in ids:
-            place = None if id_problem(name, name) else snapshot.find(name)
-            if place is None:
+            row = None if id_problem(name, name) else snapshot.find(name)
+            if row is None:
                 raise blamed(name, UnknownIdError(f"there is no subscription with the id {name!r}"))
-            places.append(place)
-        return places
+            rows.append(row)
+        return rows
 
     def compact(self) -> None:
         """Rebuild everything as one segment, without removed subscriptions, and planned by the events so far.
 
-        Those are what ``observe`` was given, or else some that were matched.
+        These are the events given to ``observe``, or else some that were matched.
         """
         self._store.compact()
 
@@ -233,17 +233,17 @@ class Matcher:
         found = self._store.source()
         return Source(id_array([]), None, BlockBuilder(self.schema).build(0)) if found is None else found
 
-    def _part(self, source: Source) -> Matcher:
-        """A matcher like this one of some of the subscriptions."""
+    def _subset(self, source: Source) -> Matcher:
+        """A matcher like this one, with some of the subscriptions."""
         index = "auto" if self._requested is None else self._requested
-        part = Matcher(self.schema, index, self.device, self._memory_limit)
-        part._observed, part._met = self._observed, self._met
-        part._store.append(source)
-        part._store.routes = self._store.routes
-        return part
+        subset = Matcher(self.schema, index, self.device, self._memory_limit)
+        subset._observed, subset._met = self._observed, self._met
+        subset._store.append(source)
+        subset._store.routes = self._store.routes
+        return subset
 
     def observe(self, events: Any, strict: bool = False) -> None:
-        """Learn from events how often predicates hold; what is built from now on, or by ``compact``, uses it."""
+        """Learn from events how often predicates hold, for indexes built from now on, or by ``compact``."""
         batch = self._batch(events, strict).to_host()
         with self._observing:
             kept = [batch.slice(max(0, len(batch) - _SAMPLE), len(batch))]
@@ -264,10 +264,10 @@ class Matcher:
     # Events in, matches out
 
     def match(self, events: Any, strict: bool = False) -> Matches:
-        """The subscriptions that each event satisfies. See ``EventBatch.of`` for what events may be.
+        """The subscriptions that each event satisfies. See ``EventBatch.of`` for the forms that events may have.
 
-        ``strict``, here and in the other ways to match: a key or column that is no attribute is an error. Else it is
-        ignored, with a ``GpumatchWarning`` for the first key that is spelt nearly like an attribute.
+        ``strict``, here and in the other methods to match: a key or column that is not an attribute is an error.
+        Otherwise it is ignored, with a ``GpumatchWarning`` for the first key that is spelt nearly like an attribute.
         """
         batch = self._batch(events, strict)
         found = self._engine.match(self._seal(), batch)
@@ -275,19 +275,19 @@ class Matcher:
         return found
 
     def _meet(self, batch: EventBatch) -> None:
-        """Keep some of the first events that are matched, for "auto" to plan by where none are observed."""
+        """Keep some of the first matched events, for "auto" to plan by if none are observed."""
         room = _MET - sum(map(len, self._met))
         if room > 0 and len(batch) > 1 and self._requested is None and not batch.on_device:
             self._met = (*self._met, batch.slice(0, room).copy())
 
     def match_one(self, event: Mapping[str, Any] | pd.Series, strict: bool = False) -> list[int | str]:
-        """The ids of the subscriptions that one event satisfies: a dict, or a Series of pandas."""
+        """The ids of the subscriptions that one event satisfies: a dict, or a pandas Series."""
         return self.match([event], strict).ids(0)
 
     def match_iter(self, events: Any, strict: bool = False) -> Iterator[Matches]:
-        """Results of consecutive slices of the events, in order: for results that memory does not hold at once.
+        """Results of consecutive slices of the events, in order: for results that do not fit in memory together.
 
-        Nor need it hold the events of a Parquet file or of a RecordBatchReader.
+        Nor do the events of a Parquet file or of a RecordBatchReader have to.
         """
         return match_slices(self._engine, self._seal(), self._batches(events, strict))
 
@@ -305,18 +305,18 @@ class Matcher:
             events = Parquet(events, self.schema)
         if not isinstance(events, (pa.RecordBatchReader, Parquet)):
             return [self._batch(events, strict)]
-        if strict:  # an error now, not at the first batch
+        if strict:  # raises now, not at the first batch
             EventBatch.of(events.schema.empty_table(), self.schema, strict)
         batches = events.batches() if isinstance(events, Parquet) else events
         return (EventBatch.of(data, self.schema) for data in batches)
 
     def count(self, events: Any, strict: bool = False) -> Array:
         """How many subscriptions each event satisfies."""
-        counts = [part.counts for part in self.match_iter(events, strict)]
+        counts = [found.counts for found in self.match_iter(events, strict)]
         return np.concatenate(counts) if counts else np.zeros(0, np.int64)
 
     def any(self, events: Any, strict: bool = False) -> Array:
-        """Whether each event satisfies any subscription; the first one that it does is enough."""
+        """Whether each event satisfies any subscription; stops at the first one."""
         snapshot = self._seal()
         found = [
             np.diff(self._engine.match_shared(snapshot, snapshot.as_one, batch)[0]) > 0
@@ -327,14 +327,14 @@ class Matcher:
     def destinations(self, events: Any, strict: bool = False) -> Matches:
         """The distinct destinations of the subscriptions that each event satisfies.
 
-        They are in the order of their first subscriptions in ``ids``. One that is found is not looked for any more, so
-        this is faster than ``match``.
+        They are in the order of their first subscriptions in ``ids``. Once found, a destination is not looked for
+        again, so this is faster than ``match``.
         """
         batch = self._batch(events, strict)
         snapshot = self._seal()
         if snapshot.destinations is None and not self._store.routes:
             raise SchemaError("no subscription has a destination; add them with one: add({…}, destination='d1')")
-        if snapshot.destinations is None:  # not any more
+        if snapshot.destinations is None:  # no longer
             return Matches(
                 np.zeros(len(batch) + 1, np.int64), np.zeros(0, np.int32), pa.array([], pa.int64()), "destination"
             )
@@ -367,20 +367,20 @@ class Matcher:
             return parse(text)
         return expression_of(self._attributes, segment.book, segment.table, row)
 
-    # What there is
+    # Contents
 
     def __len__(self) -> int:
         return len(self._store)
 
     def __iter__(self) -> Iterator[int | str]:
-        """The live ids, in the order of insertion, as they were when iteration began."""
+        """The live ids in insertion order, as they were when iteration began."""
         ids = self._seal().ids
         return (name for start in range(0, len(ids), _IDS) for name in ids[start : start + _IDS].to_pylist())
 
     def __getitem__(self, id: Any) -> Expr:
-        """The expression of a subscription, also of one that was never text; an unknown id is an UnknownIdError."""
+        """The expression of a subscription, even of one that was never text; an unknown id is an UnknownIdError."""
         snapshot = self._seal()
-        [(number, row)] = self._places(snapshot, [id])
+        [(number, row)] = self._rows(snapshot, [id])
         return self._expression(snapshot.segments[number], row)
 
     def __contains__(self, id: object) -> bool:
@@ -390,7 +390,7 @@ class Matcher:
 
     @property
     def ids(self) -> Array:
-        """The live ids in the order of insertion: an array of integers, or of strings as Python objects."""
+        """The live ids in insertion order: an array of integers, or of strings as Python objects."""
         found: Array = self._seal().ids.to_numpy(zero_copy_only=False)
         return found
 
@@ -407,7 +407,7 @@ class Matcher:
         return f"Matcher({len(self)} subscriptions, {len(self.schema)} attributes, device {self.device!r})"
 
     def plan(self) -> Plan:
-        """Which index each part of the subscriptions has, why, and what it costs: expected, and measured so far."""
+        """The index of each part of the subscriptions, the reason, and its cost: expected, and measured so far."""
         snapshot = self._seal()
         parts = [
             part.planned(int(np.count_nonzero(rows if dead is None else rows & ~dead)))
@@ -424,12 +424,12 @@ class Matcher:
             for segment, live in zip(snapshot.segments, snapshot.live, strict=True)
         ]
         keys = ("subscriptions", "removed", "clauses", "predicates", "programs", "postings", "bytes")
-        sums = {key: sum(part[key] for part in segments) for key in keys}
+        sums = {key: sum(segment[key] for segment in segments) for key in keys}
         count = 0 if snapshot.destinations is None else len(snapshot.destinations.names)
         return {**sums, "device_bytes": self._engine.nbytes, "destinations": count, "segments": segments}
 
     def to(self, device: str) -> Matcher:
-        """The same subscriptions on another device: ``"cpu"`` or ``"cuda:N"``. What is added later is not in both.
+        """The same subscriptions on another device: ``"cpu"`` or ``"cuda:N"``. Later changes are not shared.
 
         Arrays are copied when the first events are matched there, and go back to the memory pool with the matcher.
         """
@@ -441,7 +441,7 @@ class Matcher:
     # Saving
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index into a directory, atomically, in the place of one that is there."""
+        """Write the index into a directory, atomically, replacing the one that is there, if any."""
         snapshot = self._seal()
         asked = "auto" if self._requested is None else self._requested.to_dict()
         searching = any(segment.attributes.owners for segment in snapshot.segments)
@@ -451,8 +451,8 @@ class Matcher:
             "index": asked,
             "memory_limit": self._memory_limit,
         }
-        parts = [segment.stored(dead) for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)]
-        storage.write(path, meta, parts)
+        stored = [segment.stored(dead) for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)]
+        storage.write(path, meta, stored)
 
 
 def load(
@@ -483,7 +483,7 @@ def from_stored(stored: storage.Stored, device: str) -> Matcher:
 def _engine(device: str) -> Engine:
     if device == "cpu":
         return Host()
-    from gpumatch.device.engine import Placement  # loads numba's CUDA, which others do not need
+    from gpumatch.device.engine import Placement  # imports numba's CUDA, which others do not need
 
     return Placement(int(device.removeprefix("cuda:")))
 

@@ -8,7 +8,7 @@ ANY = 2  # one of the values of a multi-valued attribute lies in ranges[lo:hi]
 NONE = 3  # no value does; true of a missing attribute, so that a presence test goes with it
 NULL = 4  # the attribute is missing
 
-WIDTH = 4  # numbers per predicate in kernels: the attribute, then at these places
+WIDTH = 4  # numbers per predicate in kernels: the attribute, then at these offsets
 KIND, LO, HI = 1, 2, 3
 
 OP_NOT, OP_AND, OP_OR, OP_XOR, OP_XNOR, OP_TRUE, OP_FALSE = 0, 1, 2, 3, 4, 5, 6

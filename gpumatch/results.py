@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from gpumatch.arrays import Array
-from gpumatch.device_memory import is_device_array, library, place_of, simulated, to_host
+from gpumatch.device_memory import is_device_array, library, simulated, to_host, use_device_of
 
 _FEW = 16  # ids up to which looking up one after another is faster
 _INT32 = np.iinfo(np.int32).max
-_CHUNK = 1024  # events whose ids are looked up at once when iterating
+_CHUNK = 1024  # events whose ids are looked up together when iterating
 _EXTRAS = {"cupy": "'gpumatch[gpu13]' or 'gpumatch[gpu12]'", "cudf": "'gpumatch[cudf13]' or 'gpumatch[cudf12]'"}
 
 
@@ -23,15 +23,15 @@ class Matches:
     """The matches of a batch as CSR: event ``i`` has ``rows[offsets[i]:offsets[i + 1]]``.
 
     They ascend; those of ``top`` are the heaviest first. Rows index the ids of the snapshot that was matched, so a
-    result stays right when the matcher changes. Of ``Matcher.destinations``, rows and ids are the destinations. What
-    was matched on a CUDA device stays there, and is copied to the host once if it is looked at there; ``to_cupy`` and
-    ``to_cudf`` do not copy it.
+    result stays right when the matcher changes. For ``Matcher.destinations``, rows and ids are those of destinations.
+    Results from a CUDA device stay there, and are copied to the host once if they are used there; ``to_cupy`` and
+    ``to_cudf`` do not copy them.
     """
 
     __slots__ = ("_column", "_ids", "_made", "_offsets", "_rows")
 
     def __init__(self, offsets: Array, rows: Array, ids: Any, column: str = "subscription") -> None:
-        """``ids``: an Arrow array of the ids, int64 or string, in row order; ``column``: what they are in tables.
+        """``ids``: an Arrow array of the ids, int64 or string, in row order; ``column``: their name in tables.
 
         ``offsets`` and ``rows`` are both on the host or both on a device.
         """
@@ -43,14 +43,14 @@ class Matches:
 
     @property
     def offsets(self) -> Array:
-        """Where the rows of each event begin, and where the last ones end; int64, on the host."""
+        """Where the rows of each event start, and where the last ones end; int64, on the host."""
         if self._offsets is None:
             self._offsets = to_host(self._made[0])
         return self._offsets
 
     @property
     def rows(self) -> Array:
-        """The rows of one event after another, on the host."""
+        """The rows of all events in sequence, on the host."""
         if self._rows is None:
             self._rows = to_host(self._made[1])
         return self._rows
@@ -80,7 +80,7 @@ class Matches:
         try:
             at = range(len(self))[event]
         except TypeError:
-            raise TypeError(f"an event is told by its place, a whole number, found {event!r}") from None
+            raise TypeError(f"an event is given by its position, a whole number, found {event!r}") from None
         except IndexError:
             raise IndexError(f"event {event} is out of range: the result has {len(self)} events") from None
         return self._take(at, at + 1)
@@ -90,7 +90,7 @@ class Matches:
     @overload
     def __getitem__(self, event: slice) -> Matches: ...
     def __getitem__(self, event: SupportsIndex | slice) -> list[int | str] | Matches:
-        """The ids of an event, as ``ids`` gives them; of a slice, the matches of its events."""
+        """The ids of an event, as from ``ids``; for a slice, the matches of its events."""
         if not isinstance(event, slice):
             return self.ids(event)
         chosen = range(len(self))[event]
@@ -101,7 +101,7 @@ class Matches:
         return Matches(offsets, self.rows[at], self._ids, self._column)
 
     def __iter__(self) -> Iterator[list[int | str]]:
-        """The list of ids of one event after another."""
+        """The list of ids of each event in turn."""
         for first in range(0, len(self), _CHUNK):
             last = min(first + _CHUNK, len(self))
             ids = self._take(first, last)
@@ -146,10 +146,10 @@ class Matches:
         return upload(offsets), upload(rows)
 
     def to_cudf(self) -> Any:
-        """The table of ``to_arrow`` as a cuDF DataFrame. Pairs are put together on the device; ids are copied there."""
+        """The table of ``to_arrow`` as a cuDF DataFrame. Pairs are made on the device; ids are copied there."""
         cudf = _library("cudf")
         offsets, rows = self.to_cupy()
-        with place_of(rows):
+        with use_device_of(rows):
             xp = library()
             event = xp.searchsorted(offsets, xp.arange(len(rows), dtype=np.int64), "right") - 1
             ids = cudf.Series.from_arrow(self._ids).take(rows).reset_index(drop=True)

@@ -1,8 +1,8 @@
-"""Compiling ahead of time, for images and nodes: all that building and matching on the CPU with an index needs.
+"""Compiling ahead of time, for images and nodes: all code for building and matching with an index on the CPU.
 
 Kernels are compiled for the types that they are called with, so small indexes are built, matched, saved and loaded, in
-every form that subscriptions and events come in. numba compiles one function at a time in a process: several processes
-fill the same folder.
+every form of subscriptions and events. numba compiles one function at a time in a process, so several processes fill
+the same folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpumatch.matcher import Matcher, load
 from gpumatch.parallel.processes import run_module
 from gpumatch.parallel.threads import get_num_threads
 
-_MANY = 5_000  # narrow ranges: more than a tile of bitsets holds, and enough for a grid of pairs
+_MANY = 5_000  # narrow ranges: more than a tile of bitsets, and enough for a grid of pairs
 _LISTS = {"t": "list<string>", "n": "list<int64>", "r": "list<float64>"}
 _PLAIN = {"s": "string", "f": "float64", "g": "float32", "i": "int64", "b": "bool"}
 _TEXTS = (
@@ -44,11 +44,11 @@ _ROWS: list[dict[str, Any]] = [
 
 
 def warm_up(indexes: Iterable[str] | None = None, done: Callable[[str, int], None] | None = None) -> dict[str, int]:
-    """Compile what building and matching on the CPU with these indexes needs, and keep it in the cache folder.
+    """Compile the code for building and matching on the CPU with these indexes, and keep it in the cache folder.
 
-    ``indexes``: names, such as ``"gem"``; ``"auto"`` stands for all, and so does None. ``done`` is called with a name
-    and a number when an index is through. Returns for each index how many functions had to be compiled: none if all
-    were in the folder. As many processes work on it as matching uses threads.
+    ``indexes``: names, such as ``"gem"``; ``"auto"`` and None stand for all. ``done`` is called with a name and a
+    number when an index is finished. Returns for each index how many functions had to be compiled: none if all were in
+    the folder. As many processes work on it as matching uses threads.
     """
     names = names_of(indexes)
     wrong = unusable()
@@ -68,7 +68,7 @@ def warm_up(indexes: Iterable[str] | None = None, done: Callable[[str, int], Non
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels of this version are kept."""
+    """Folder of the compiled kernels of this version."""
     return named_folder()[0]
 
 
@@ -81,11 +81,11 @@ def names_of(indexes: Iterable[str] | None) -> list[str]:
     if not given:
         raise GpumatchError("no index is named; leave the argument out to compile for all")
     names = [name for name in KINDS if name in given or "auto" in given]
-    return names[:1] + names[:0:-1]  # the first alone, since others share much of what it needs; then the largest
+    return names[:1] + names[:0:-1]  # the first alone, since others share much of its code; then the largest
 
 
 def _exercise(params: IndexParams) -> None:
-    """Everything that a user may do with an index on the CPU."""
+    """Do everything that a user may do with an index on the CPU."""
     for schema, texts in ((_PLAIN, _TEXTS), (_PLAIN | _LISTS, (*_TEXTS, *_LIST_TEXTS))):
         few = Matcher(schema, params, "cpu")
         few.add(dict(enumerate(texts)), destination="d")
@@ -116,7 +116,7 @@ def _use(matcher: Matcher, schema: dict[str, str]) -> None:
 
 
 def _ask(matcher: Matcher, rows: Sequence[dict[str, Any]]) -> None:
-    """Events as rows, one alone, columns, and lists of entries, of whole numbers, of others, and of strings."""
+    """Match events as rows, a single row, columns, and CSR entries of integers, floats and strings."""
     offsets, attribute = np.array([0, 1, 2]), np.array([0, 1], np.int32)
     sparse = (
         EventBatch.from_csr(offsets, attribute, np.array([1.0, 2.0]), ["f", "g"]),

@@ -1,10 +1,10 @@
 """A-Tree: programs over predicates, for 512 events at a time (thesis, 9.3).
 
 A predicate that some event satisfies gets a *slot*: eight words, a bit per event. Units are then evaluated in the order
-of their numbers, nodes before what uses them: all units (the dense sweep), or those for which an access child got a
-slot (propagation on demand). A node that no event satisfies gets no slot, and nothing is done for it.
+of their numbers, nodes before those that use them: all units (the dense sweep), or those with an access child that got
+a slot (propagation on demand). A node that no event satisfies gets no slot, and no work is done for it.
 
-``values`` holds slots one after another; the first ones are the stack on which groups are evaluated.
+``values`` holds the slots in sequence; the first ones are the stack on which groups are evaluated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ U0, U1, U6, U12, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(12), 
 
 @scalar
 def take_slot(node, state, values):
-    """Give a node the next slot, whose words are yet to be set; returns the values, which may have moved."""
+    """Give a node the next slot, whose words are not set yet; returns the values, which may have moved."""
     slot, live, live_count = state
     n = live_count[0]
     if (SLOTS + n + 1) * WORDS > values.size:
@@ -68,13 +68,13 @@ def set_leaves(events, directory, postings, pieces, state, values):
 
 @scalar
 def place_of(node, slot):
-    """Where the words of a node are, or 0 if no event satisfies it."""
-    return np.int64(slot[np.uint64(node)]) * WORDS  # unsigned: numba need not ask whether an index is negative
+    """Offset of the words of a node, or 0 if no event satisfies it."""
+    return np.int64(slot[np.uint64(node)]) * WORDS  # unsigned, so that numba does not check for negative indexes
 
 
 @scalar
 def member_place(item, base, slot, values, at):
-    """Where the words of a node, or of a predicate that must not hold, are, or 0 if there are none; ``at`` is free."""
+    """Offset of the words of a node, or of a predicate that must not hold, or 0 if there are none; ``at`` is free."""
     if item >= 0:
         return place_of(item, slot)
     number = np.uint64(NEGATED - np.int64(item))
@@ -86,7 +86,7 @@ def member_place(item, base, slot, values, at):
 
 @scalar
 def unit_place(first, items, base, slot, values, stack):
-    """Evaluate the program at place ``first`` on the stack: where its words are, or 0 if no event satisfies it."""
+    """Evaluate the program at ``first`` on the stack: the offset of its words, or 0 if no event satisfies it."""
     is_and, begun, ends = stack
     i, top = np.uint64(first), U0  # groups are numbered from 1
     while True:
@@ -98,7 +98,7 @@ def unit_place(first, items, base, slot, values, stack):
             continue
         i += U1
         source = member_place(item, base, slot, values, (STACK + np.int64(top)) * WORDS)
-        while top > U0:  # the member at hand goes into its group, which goes into its own once it is complete
+        while top > U0:  # the current member goes into its group, which goes into its own once it is complete
             at = (STACK + np.int64(top) - 1) * WORDS
             if source > 0:
                 if not begun[top]:
@@ -124,7 +124,7 @@ def unit_place(first, items, base, slot, values, stack):
 
 @scalar
 def wake(node, parents, todo, summary):
-    """Note the units that wait for a node."""
+    """Mark the units that wait for a node."""
     parent_ptr, parent = parents
     for i in range(parent_ptr[node], parent_ptr[node + 1]):
         u = np.uint64(parent[i])
@@ -134,7 +134,7 @@ def wake(node, parents, todo, summary):
 
 @scalar
 def next_unit(u, units, dense, todo, summary):
-    """The unit behind ``u`` that comes next: any, or the next one that was noted; ``units`` if there is none."""
+    """The next unit after ``u``: any, or the next one that is marked; ``units`` if there is none."""
     if dense:
         return u + 1
     u += 1
@@ -157,7 +157,7 @@ def next_unit(u, units, dense, todo, summary):
 
 @scalar
 def is_dense(live, live_count, parent_ptr, units):
-    """Does so much wait for what is true that noting it costs more than to evaluate all?"""
+    """Do so many units wait for true nodes that marking them costs more than evaluating all?"""
     waiting = 0
     for i in range(live_count):
         waiting += parent_ptr[live[i] + 1] - parent_ptr[live[i]]
@@ -166,7 +166,7 @@ def is_dense(live, live_count, parent_ptr, units):
 
 @scalar
 def emit(row, at, once, values, had, found, links):
-    """Add a row to each event that has a bit at ``at``. ``had``: bits of events that have a shared row already.
+    """Add a row to each event that has a bit at ``at``. ``had``: bits of events that already have a shared row.
 
     The rows of an event lie in chunks: the first is its own, ``following`` leads from one to the next.
     """
@@ -192,7 +192,7 @@ def emit(row, at, once, values, had, found, links):
 
 @scalar
 def gather(events, found, links):
-    """Offsets, and the rows of all events one after another."""
+    """Offsets, and the rows of all events in sequence."""
     following, cursor = links[:2]
     offsets = np.zeros(events + 1, np.int64)
     for e in range(events):
@@ -213,7 +213,7 @@ def gather(events, found, links):
 
 @scalar
 def set_always(always, count, state, values):
-    """The node that is true of all of so many events, if there is one; returns the values, which may have moved."""
+    """Set the node that is true of all ``count`` events, if there is one; returns the values, which may have moved."""
     if always < 0:
         return values
     values = take_slot(always, state, values)
@@ -225,7 +225,7 @@ def set_always(always, count, state, values):
 
 @scalar
 def sweep(dense, rows, programs, base, sizes, marks, state, values, had, found, links):
-    """Evaluate units, and emit the rows of clauses; returns values, found and links as they are now, and how many."""
+    """Evaluate units, and emit the rows of clauses; returns values, found and links, and how many were evaluated."""
     clause_row, once = rows
     unit_ptr, items, parent_ptr, parent = programs
     n_leaves, n_inner, n_events = sizes
@@ -261,7 +261,7 @@ def sweep(dense, rows, programs, base, sizes, marks, state, values, had, found, 
 
 @scalar
 def sort_rows(offsets, out, n_rows):
-    """Bring the rows of each event into order."""
+    """Sort the rows of each event."""
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     for e in range(offsets.size - 1):
@@ -270,9 +270,9 @@ def sort_rows(offsets, out, n_rows):
 
 @driver
 def match_atree(events, rows, leaves, programs, sizes, scratch):
-    """Rows that at most 512 events satisfy, as offsets and rows, ascending and each once per event.
+    """Rows that at most 512 events satisfy, as offsets and rows, ascending and without repeats in an event.
 
-    A clause whose row is below zero is passed over. ``scratch`` are slots of nodes and marks of units, all zero before
+    Clauses with a negative row are skipped. ``scratch`` are slots of nodes and marks of units, all zero before
     and after, and buffers, which are returned, since they may have grown; that of shared rows is all zero, too.
     """
     clause_row, n_rows, once = rows

@@ -1,9 +1,9 @@
-"""From a graph of expressions to programs: what is used once is written out where it is used.
+"""From a graph of expressions to programs: a node that is used once is written out where it is used.
 
 A *unit* is a node that several others use, or an expression. Its program is an item: the number of a node; NEGATED
-less the number of a predicate, which is true of what its base, mostly the presence of its attribute, is true of, but
-the predicate is not; or a group, which is an operator below zero, the length of what follows, and its items. The first
-item of an AND is its access child (thesis 9.3.3): where it is zero, the rest is not looked at.
+minus the number of a predicate, which is true where its base, mostly the presence of its attribute, is true but the
+predicate is not; or a group, which is an operator below zero, the length of what follows, and its items. The first
+item of an AND is its access child (thesis 9.3.3): if that is zero, the rest is not evaluated.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.dag import AND, LATE
 
-SIZE = 64  # items of a part that is used once up to which it is written out
-NEST = 4  # groups within each other that a program may have
+SIZE = 64  # most items of a node that is used once and written out
+NEST = 4  # most groups nested in a program
 NEGATED = -16  # items from here down are predicates that must not hold
 
 
 @driver
 def choose_units(order, ops, ptr, last, child, uses, stored, level):
-    """Which nodes are kept by number, and how many units lie below each at most, one above the other."""
+    """Which nodes are kept by number, and the largest number of units stacked below each."""
     size, nest = np.ones(ops.size, np.int64), np.zeros(ops.size, np.int64)
     for node in order:
         if ops[node] < AND:
@@ -53,9 +53,9 @@ def sort_by(child, first, last, key):
 
 @driver
 def choose_access(order, ops, ptr, last, child, uses, stored, chance, waking):
-    """Order the children of every AND in place, from how likely predicates hold: the access child first.
+    """Order the children of every AND in place, from how likely predicates are to hold: the access child first.
 
-    ``waking`` is how often a node's access children, taken together, are true: what it costs to wait for it.
+    ``waking`` is how often a node's access children together are true: the cost of waiting for it.
     """
     for node in order:
         first, end = ptr[node], last[node]
@@ -83,13 +83,13 @@ def choose_access(order, ops, ptr, last, child, uses, stored, chance, waking):
 
 @scalar
 def item_of(node, ops, ptr, child, number):
-    """The item of a node that is kept, or of a predicate that must not hold."""
+    """The item of a kept node, or of a predicate that must not hold."""
     return NEGATED - number[child[ptr[node] + 1]] if ops[node] == LATE else number[node]
 
 
 @scalar
 def write(root, ops, ptr, last, child, stored, number, stack, items, at):
-    """Write the program of a group as if it was not kept itself; returns where it ends. ``stack``: three columns."""
+    """Write the program of a group as if it were not kept itself; returns where it ends. ``stack``: three columns."""
     top = 0
     stack[0, 0], stack[0, 1], stack[0, 2] = root, ptr[root], at
     items[at] = -1 - np.int32(ops[root])
@@ -135,7 +135,7 @@ def write_programs(nodes, roots, ops, ptr, last, child, stored, number, unit_ptr
 
 @driver
 def link_parents(unit_ptr, items, base, count, parent_ptr, parent):
-    """Adds up in ``parent_ptr[node + 1]`` how many units wait for a node, or if not ``count`` writes them down."""
+    """Adds to ``parent_ptr[node + 1]`` the number of units that wait for a node, or, if not ``count``, writes them."""
     ends, is_and = np.empty(NEST + 2, np.int64), np.empty(NEST + 2, np.bool_)
     for u in range(unit_ptr.size - 1):
         i, top = unit_ptr[u], 0
@@ -155,6 +155,6 @@ def link_parents(unit_ptr, items, base, count, parent_ptr, parent):
             else:
                 parent[parent_ptr[found]] = u
                 parent_ptr[found] += 1
-            while top > 0 and (is_and[top] or i == ends[top]):  # an AND waits for its first member only
+            while top > 0 and (is_and[top] or i == ends[top]):  # an AND waits only for its first member
                 i = ends[top]
                 top -= 1

@@ -1,8 +1,8 @@
-"""Machine code between processes: a file for each driver, its argument types and the processor.
+"""Machine code shared between processes: a file for each driver, its argument types and the processor.
 
-The files are pickles, so reading one runs what its writer wanted. Those of other users are not read: a file and its
-folder must belong to this user or to root, and nobody else may write to them. So an image may hold root's files.
-The folder is named after a hash of all kernel sources, since a driver contains what it calls: no stale code is loaded.
+The files are pickles, so reading one runs code of its writer. Those of other users are not read: a file and its
+folder must belong to this user or to root, and nobody else may write to them. So an image may contain root's files.
+The folder is named after a hash of all kernel sources, since a driver includes its callees: no stale code is loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpumatch import opcodes
 from gpumatch.kernels.pipeline import libraries
 
 VARIABLE = "GPUMATCH_CACHE_DIR"
-_DIGEST = hashlib.sha256().digest_size  # bytes before the pickle, by which a damaged file is told
+_DIGEST = hashlib.sha256().digest_size  # bytes before the pickle, which reveal a damaged file
 
 LOG = logging.getLogger("gpumatch")
 
@@ -38,7 +38,7 @@ _complaint = ""
 
 
 class KernelCache(NullCache):  # type: ignore[misc]
-    """What numba asks for the machine code of one driver, and gives it to."""
+    """Where numba loads the machine code of one driver from, and saves it."""
 
     def __init__(self, function: Any) -> None:
         self._stem = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
@@ -50,7 +50,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
         found = next((payload for payload in payloads if payload is not None), None)
         if found is None:
             return None
-        with libraries(context.codegen()):  # also where a driver is loaded because one that calls it is compiled
+        with libraries(context.codegen()):  # also if a driver is loaded because one that calls it is compiled
             return CompileResult._rebuild(context, *found)
 
     def save_overload(self, signature: Any, result: Any) -> None:
@@ -65,7 +65,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
             _say(folder, wrong, aside if kept else None)
 
     def holds(self, context: Any) -> bool:
-        """Is there machine code for this processor, of whatever types?"""
+        """Is there machine code for this processor, for any types?"""
         pattern = f"{self._begin(context.codegen())}-*"
         return any(any(folder.glob(pattern)) for folder in folders())
 
@@ -77,7 +77,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
 
 
 def folders() -> list[Path]:
-    """Where machine code is looked for."""
+    """Folders in which machine code is looked for."""
     folder, wrong = named_folder()
     aside = temporary_folder()
     return ([] if wrong else [folder]) + ([] if aside is None else [aside])
@@ -85,7 +85,7 @@ def folders() -> list[Path]:
 
 @cache
 def named_folder() -> tuple[Path, str]:
-    """The folder that the environment names, else one in the user's folder of caches; and what is wrong with it."""
+    """The folder that the environment names, else one in the user's cache folder; and what is wrong with it."""
     given = os.environ.get(VARIABLE)
     base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpumatch")
     folder = base / _version()
@@ -98,7 +98,7 @@ def named_folder() -> tuple[Path, str]:
 
 @cache
 def temporary_folder() -> Path | None:
-    """One in the shared temporary folder, if it is this user's alone: anyone can have made it first."""
+    """A folder in the shared temporary folder, if it is this user's alone: anyone may have created it first."""
     if os.name == "nt":
         return None
     base = Path(tempfile.gettempdir(), f"gpumatch-{os.geteuid()}")
@@ -115,7 +115,7 @@ def temporary_folder() -> Path | None:
 
 
 def _distrusted(facts: os.stat_result) -> str:
-    """Why code from a file or folder is not run; nothing where it is."""
+    """Why code from a file or folder is not trusted; empty if it is."""
     if os.name == "nt":  # no such modes; the user's folders are closed to others
         return ""
     if facts.st_uid not in (0, os.geteuid()):
@@ -126,7 +126,7 @@ def _distrusted(facts: os.stat_result) -> str:
 
 
 def _read(path: Path) -> Any:
-    """What the file holds; None where there is none, or none that can be read and trusted."""
+    """Contents of the file; None if there is none, or none that can be read and trusted."""
     try:
         with path.open("rb") as file:
             if _distrusted(os.fstat(file.fileno())):
@@ -139,15 +139,15 @@ def _read(path: Path) -> Any:
 
 def _write(path: Path, content: bytes) -> str:
     """Write a file as a whole or not at all; returns why not."""
-    part = path.with_name(f".{uuid.uuid4().hex}")
+    draft = path.with_name(f".{uuid.uuid4().hex}")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
             file.write(content)
-        part.replace(path)
+        draft.replace(path)
         return ""
     except OSError as error:
         with suppress(OSError):
-            part.unlink()
+            draft.unlink()
         return _reason(error)
 
 
@@ -161,12 +161,12 @@ def _say(folder: Path, wrong: str, aside: Path | None) -> None:
 
 
 def complaint() -> str:
-    """What was said of the folder when something could not be kept there."""
+    """The complaint about the folder, if something could not be kept there."""
     return _complaint
 
 
 def unusable() -> str:
-    """Why compiled kernels could not be kept, found out by trying; nothing where they can."""
+    """Why compiled kernels cannot be kept, found out by trying; empty if they can."""
     folder, wrong = named_folder()
     probe = folder / f".{uuid.uuid4().hex}"
     wrong = wrong or _write(probe, b"probe")
@@ -186,11 +186,11 @@ def _digest(text: str) -> str:
 
 @cache
 def _version() -> str:
-    """A hash of all that machine code depends on, but for types and processor."""
+    """A hash of everything that machine code depends on, except types and processor."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__} {sys.implementation.cache_tag}".encode())
     try:
         for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(opcodes.__file__)]:
             digest.update(path.read_bytes())
-    except OSError:  # inside an archive: the file name of the archive carries the version
+    except OSError:  # inside an archive, whose file name has the version
         digest.update(__file__.encode())
     return digest.hexdigest()[:16]

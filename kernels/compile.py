@@ -1,4 +1,4 @@
-"""How functions here are compiled for the CPU; counted, and announced where it takes long."""
+"""How functions here are compiled for the CPU; compilations are counted, and announced if they take long."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def scalar(function: Kernel) -> Kernel:
 
 
 def routine(function: Kernel) -> Kernel:
-    """A body that drivers may well call, in one copy: inlined wherever it stands, it would take long to compile."""
+    """A body that drivers may call, in one copy: inlined at every call, it would take long to compile."""
     return _inner(function, forceinline=False)
 
 
@@ -39,7 +39,7 @@ def _inner(function: Kernel, forceinline: bool) -> Kernel:
     options = {"forceinline": forceinline, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     kernel = numba.njit(nogil=True, **options)(function)
     called = kernel.get_call_template
-    # A constant is an argument like others: a copy for each, compiled on the way to the type, is no faster in the end.
+    # Constants are arguments like any others: a copy for each value would take time to compile and be no faster.
     kernel.get_call_template = lambda args, kws: called(tuple(map(numba.types.unliteral, args)), kws)
     one: Kernel = kernel
     return one
@@ -48,33 +48,33 @@ def _inner(function: Kernel, forceinline: bool) -> Kernel:
 def driver(function: Kernel) -> Kernel:
     """An entry point called from Python: releases the GIL and keeps its machine code on disk."""
     kernel = numba.njit(nogil=True, no_cfunc_wrapper=True, pipeline_class=Whole)(function)
-    if function.__module__.startswith(f"{__package__}."):  # the hash that names the folder covers these
+    if function.__module__.startswith(f"{__package__}."):  # covered by the hash that names the folder
         kernel._cache = KernelCache(function)
     counted = partial(_counted, kernel, kernel._compile_for_args)
-    kernel._compile_for_args = partial(shielded, counted)  # what numba calls for new types
+    kernel._compile_for_args = partial(shielded, counted)  # numba calls this for new types
     one: Kernel = kernel
     return one
 
 
 def compiled(*drivers: Any) -> bool:
-    """Whether these drivers can run without being compiled: each has machine code, here or in the cache folder."""
+    """Whether these drivers can run without compiling: each has machine code, here or in the cache folder."""
     return all(one.overloads or one._cache.holds(one.targetctx) for one in drivers)
 
 
 def compilations() -> int:
-    """A number that grows when a compilation ends: unchanged by a call that compiled nothing and waited for none."""
+    """A number that grows when a compilation ends: a call that compiled nothing and waited for none leaves it as is."""
     return _finished
 
 
 def _counted(one: Any, compile_for_args: Kernel, *args: Any) -> Any:
-    """Called for argument types that are new in this process; only what is not in the cache folder is a miss."""
+    """Called for argument types that are new in this process; only code not in the cache folder is a miss."""
     global _finished, _spent
     before, start = one._cache_misses.total(), time.monotonic()
     announce = threading.Timer(max(LONG - _spent, 0.05), _announce, (one, before))
     announce.daemon = True
     announce.start()
     collecting = gc.isenabled()
-    gc.disable()  # numba makes objects by the million and drops few in cycles: looking for them takes an eighth
+    gc.disable()  # numba makes millions of objects and drops few in cycles: collecting takes an eighth of the time
     try:
         return compile_for_args(*args)
     finally:
@@ -88,7 +88,7 @@ def _counted(one: Any, compile_for_args: Kernel, *args: Any) -> Any:
 
 
 def _announce(one: Any, before: int) -> None:
-    """Said once, and not of a driver that merely loads."""
+    """Announce it once, and not for a driver that merely loads."""
     global _announced
     if _announced or one._cache_misses.total() == before:
         return

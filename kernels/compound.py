@@ -1,4 +1,4 @@
-"""Building compounds: the ranges of clauses behind an equality that they share, and their codes in its group."""
+"""Building compounds: ranges of clauses that share an equality, and their codes in its group."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gpumatch.opcodes import HI, KIND, LO, RANGE, WIDTH
 
 @driver
 def list_ranges(held, clauses, owners, clause_ptr, predicate, multi, out):
-    """Ranges on other attributes than the owner's, of the clauses at places ``held``; returns their number.
+    """Ranges on attributes other than the owner's, of the clauses at indexes ``held``; returns their number.
 
-    ``owners`` are numbers of predicates. ``out`` are three arrays: the place of the clause, the number of the range,
+    ``owners`` are numbers of predicates. ``out`` has three arrays: the index of the clause, the number of the range,
     and the pair of both attributes, as one number.
     """
     which, ranges, pairs = out

@@ -1,8 +1,8 @@
-"""What the CUDA kernels touch, counted on the CPU over the same arrays: pieces of lists that events reach, and tests.
+"""Memory and work of the CUDA kernels, counted on the CPU over the same arrays: lists that events reach, and tests.
 
-The device moves memory in sectors of 32 bytes. Counters hold how many sectors an array gives, where a warp that asks
-for the same one twice in a row is given it once; marks hold which ones these are. Threads of a warp wait for each
-other, so that what one of them does costs all of them the same: steps are counted for the slowest.
+The device moves memory in sectors of 32 bytes. Counters hold the number of sectors read from an array, where a warp
+that asks for the same one twice in a row gets it once; marks hold which sectors these are. Threads of a warp wait for
+each other, so that work of one of them costs all of them the same: steps are counted for the slowest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def touch(marks, first, last):
 
 @scalar
 def touch_next(marks, first, before):
-    """As ``touch``, of a value that lies in one sector: nothing if the one before lay there. Returns the sector too."""
+    """As ``touch``, for a value within one sector: 0 if the one before lay there. Also returns the sector."""
     sector = first >> 5
     marks[sector] = True
     return np.int64(sector != before), sector
@@ -77,7 +77,7 @@ def encode(attribute, values, single, guide, cuts, buckets, marks, steps):
 def reach_blocks(entries, directory, node_ptr, marks, steps):
     """Runs of postings that entries reach: starts, lengths, events; and sectors of the directory and of nodes.
 
-    ``steps`` gets the levels that each entry visits. One whose attribute is below zero is none.
+    ``steps`` gets the number of levels that each entry visits. Entries with a negative attribute are skipped.
     """
     entry_event, entry_attribute, entry_code = entries
     directory_marks, node_marks = marks
@@ -109,7 +109,7 @@ def reach_blocks(entries, directory, node_ptr, marks, steps):
 def reach_cells(entry_ptr, entries, rows, width, multi, grids, marks, probes, steps):
     """Runs of postings in cells of grids, as ``reach_blocks``; sectors of pointers, partners, rows, facts and cells.
 
-    ``probes`` gets the grids that each entry asks for, ``steps`` the cells that it visits.
+    ``probes`` gets the number of grids that each entry asks for, ``steps`` the number of cells that it visits.
     """
     entry_event, entry_attribute, entry_code = entries
     grid_ptr, grid_partner, grid_facts, cell_ptr = grids
@@ -154,7 +154,7 @@ def reach_cells(entry_ptr, entries, rows, width, multi, grids, marks, probes, st
 
 @driver
 def reach_nodes(entries, multi, directory, line, node_ptr, list_mark, marks, steps):
-    """Runs of TAMA's postings, as ``reach_blocks``; those of lists have their start marked."""
+    """Runs of TAMA's postings, as ``reach_blocks``; runs of lists have their start marked."""
     entry_event, entry_attribute, entry_code = entries
     directory_marks, cell_marks, node_marks = marks
     starts, lengths, owners = np.empty(START, np.int64), np.empty(START, np.int64), np.empty(START, np.int32)
@@ -234,7 +234,7 @@ def reach_triangle(rows, width, dims, counts, cells, starts, cell_ptr, marks, st
 
 @scalar
 def read_row(place, stamp, stamps, marks):
-    """Sectors that the code at a place of all rows takes: none if the block has read it for the event before."""
+    """Sectors read for the code at a position in all rows: none if the block has already read it for the event."""
     sector = place >> 3
     marks[sector] = True
     new = np.int64(stamps[sector] != stamp)
@@ -246,7 +246,7 @@ def read_row(place, stamp, stamps, marks):
 def test_clause(clause, e, rows, width, entries, clause_ptr, predicates, marks, stamp, stamps, sectors):
     """Test a clause's predicates up to the first that fails: how many were tested, and whether all hold.
 
-    ``sectors`` of pointers, predicates, ranges and rows become more.
+    Adds to ``sectors`` of pointers, predicates, ranges and rows.
     """
     ptr_marks, predicate_marks, range_marks, row_marks = marks
     entry_ptr, entry_attribute, entry_code = entries
@@ -329,7 +329,7 @@ def run_programs(keys, entries, rows, width, clause_program, predicates, program
 
 @driver
 def name_rows(keys, clause_row, marks, kept):
-    """Keys of rows in the place of clauses, into ``kept``, but for rows below zero; their number, and sectors read."""
+    """Keys with rows instead of clauses, into ``kept``, without negative rows; their number, and sectors read."""
     n = 0
     sectors = np.int64(0)
     before = np.int64(-1)

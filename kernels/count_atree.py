@@ -1,6 +1,6 @@
-"""What the A-Tree's kernels touch on a device, counted on the CPU over the same arrays; as ``count`` says.
+"""Memory and work of the A-Tree's kernels on a device, counted on the CPU over the same arrays; as in ``count``.
 
-Threads are numbered by unit and word: neighbours take the words of one unit, as far as it has so many.
+Threads are numbered by unit and word: neighbours take the words of one unit, if it has enough.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gpumatch.kernels.count import BLOCK, WARP, touch, touch_next
 from gpumatch.kernels.dag import OR
 
 U0, U1, U6, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
-ITEM, MINUS, GROUP = 0, 1, 2  # what threads do: read a word, take one off it, go through a group
+ITEM, MINUS, GROUP = 0, 1, 2  # what threads do: read a word, subtract one from it, go through a group
 
 
 @driver
 def set_leaves(runs, entry_event, entry_code, waiting, pieces, words, marks, value):
     """Set the bits of the events whose entries, the owners of ``runs``, lie in the pieces that they reach.
 
-    Returns how many that are, in how many warps, and sectors of the list, of first and last codes, and of nodes.
+    Returns how many these are, in how many warps, and sectors of the list, of first and last codes, and of nodes.
     """
     starts, lengths, owners = runs
     piece_node, piece_lo, piece_hi = pieces
@@ -58,7 +58,7 @@ def set_leaves(runs, entry_event, entry_code, waiting, pieces, words, marks, val
 
 @scalar
 def read_word(at, place, marks, read_by, unit, seen):
-    """Count the sector of the word ``place``, unless a word of the same unit read it for the same item just before."""
+    """Count the sector of the word at ``place``, unless a word of the same unit has just read it for the same item."""
     sector = place >> 2
     marks[sector] = True
     new = read_by[at] != unit or seen[at] != sector
@@ -70,7 +70,7 @@ def read_word(at, place, marks, read_by, unit, seen):
 def evaluate(first, last, words, unit_ptr, items, base, value, weights, marks, out):
     """Words of the units ``first:last`` into ``out``, as the device evaluates them.
 
-    ``weights`` are instructions of what threads do. Returns those of all warps, groups that warps go through, and
+    ``weights`` are instructions per action of a thread. Returns those of all warps, groups that warps go through, and
     sectors of items, of bases and of words of nodes.
     """
     item_marks, base_marks, word_marks = marks

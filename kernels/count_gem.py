@@ -1,4 +1,4 @@
-"""What GEM's bitset kernels touch on a device, counted on the CPU over the same arrays; as ``count`` says."""
+"""Memory and work of GEM's bitset kernels on a device, counted on the CPU over the same arrays; as in ``count``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.count import BLOCK, UNDECIDED, WARP, touch
 from gpumatch.kernels.gem import TOPS, U1, U6, U63, WORDS, check, locate_all
 
-HALF = 16  # threads of a warp whose 8-byte words shared memory gives at once, if they lie in different banks
+HALF = 16  # threads of a warp whose 8-byte words shared memory delivers together, if they lie in different banks
 
 
 @driver
@@ -20,7 +20,7 @@ def locate(events, dims, cells, lanes_of, count):
 
 @scalar
 def load_words(lane, log, step, places, first, words, held):
-    """What one half of a warp reads in a step: how often shared memory must answer, for words of the same bank.
+    """The accesses of shared memory that one half of a warp needs in a step, given words of the same bank.
 
     Lanes from ``lane`` on take ``1 << log`` words of one event after another, from event ``first`` on.
     """
@@ -46,7 +46,7 @@ def load_words(lane, log, step, places, first, words, held):
 def sift(places, dims, cells, log, bits, out):
     """Words of the clauses that touch all cells of each event, into ``out``, by event, tile and word.
 
-    Returns steps of all warps, answers of shared memory, and words that steps read.
+    Returns steps of all warps, accesses of shared memory, and words that steps read.
     """
     tiles = out.shape[1] // WORDS
     words, held = np.zeros(WARP, np.uint64), np.zeros(HALF, np.int64)
@@ -81,7 +81,7 @@ def sift(places, dims, cells, log, bits, out):
 def list_bits(words, covered, loose, keys):
     """Keys of all bits, into ``keys``; decided are those of clauses that cover the event's cells and are not loose.
 
-    Returns their number, blocks and warps of words that have any, and the most bits of a word, added up over warps.
+    Returns their number, blocks and warps of words that have any, and the most bits of a word, summed over warps.
     """
     n = 0
     steps = blocks = warps = np.int64(0)
@@ -110,7 +110,7 @@ def list_bits(words, covered, loose, keys):
 
 @driver
 def check_bounds(keys, first_clause, lanes, bounds, loose, marks, kept):
-    """Keys that are decided or lie within their bounds, into ``kept``; decided where bounds tell all.
+    """Keys that are decided or lie within their bounds, into ``kept``; decided if bounds decide the clause.
 
     Returns their number, how many were compared, warps that compare any, tiles and warps that keep any, and sectors of
     bounds and of marks of looseness.

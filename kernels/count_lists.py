@@ -1,4 +1,4 @@
-"""What the CUDA kernels touch that test the slots of runs, counted on the CPU over the same arrays.
+"""Memory and work of the CUDA kernels that test the slots of runs, counted on the CPU over the same arrays.
 
 Each driver goes through the slots in their order, 32 to a warp and 256 to a block, finds the keys that the kernel
 finds, and counts as ``count`` says. ``runs`` are starts, lengths and events.
@@ -15,8 +15,8 @@ from gpumatch.kernels.psthash import RECORD
 from gpumatch.kernels.rows import START, grow
 from gpumatch.kernels.triangle import within
 
-LIST = np.int64(1 << 62)  # mark of a run's start: its postings are predicates of lists
-PREDICATE = np.int64(1 << 31)  # mark of a number in an event's table: of a predicate, not of a clause
+LIST = np.int64(1 << 62)  # mark of a run's start: its postings are predicates on lists
+PREDICATE = np.int64(1 << 31)  # mark of a number in an event's table: that of a predicate, not of a clause
 SPREAD = np.uint64(0x9E37_79B1)
 LOW32 = np.uint64(0xFFFF_FFFF)
 
@@ -31,7 +31,7 @@ def cell_of(filter, e, rows, width, cell_shift):
 
 @scalar
 def read_cell(filter, e, rows, width, cell_shift, lines, stamp, stamps, marks, sectors):
-    """The event's cell in the attribute or line of a filter; sectors of rows and of cells in lines become more."""
+    """The event's cell in the attribute or line of a filter; adds to the sectors of rows and of cells in lines."""
     count, cells = lines
     line = np.int64(filter & np.uint32(0xFFFF)) - width
     if line >= 0:
@@ -45,7 +45,7 @@ def read_cell(filter, e, rows, width, cell_shift, lines, stamp, stamps, marks, s
 
 @scalar
 def stamp_of(slot, e):
-    """A number for a block and an event, which tells reads of others apart."""
+    """A number for a block and an event, which distinguishes its reads from others."""
     return (np.int64(slot // BLOCK) << 20) + (e & 0xF_FFFF)
 
 
@@ -237,7 +237,7 @@ def test_waiting(runs, entries, rows, width, clause_ptr, clause_program, predica
 
 @scalar
 def claim(number, base, size, table, marks):
-    """The place of a number in an event's table, whether it was not there before, and the places that were asked."""
+    """The slot of a number in an event's table, whether it is new there, and how many slots were probed."""
     place = np.int64((((np.uint64(number) * SPREAD) & LOW32) * np.uint64(size)) >> np.uint64(32))
     asked = 1
     while True:
@@ -254,10 +254,10 @@ def claim(number, base, size, table, marks):
 
 @driver
 def count_hits(runs, event_slot, first_clause, room, postings, needed, owner, marks):
-    """Keys of clauses that got all hits they need, from a table of hits for each event, as the device keeps it.
+    """Keys of clauses with all hits that they need, from a table of hits for each event, as the device keeps it.
 
     Returns them, atomic operations, steps of all warps, tiles and warps that keep any, and sectors of postings, of
-    what is needed, of owners, and of tables.
+    needed hits, of owners, and of tables.
     """
     starts, lengths, owners = runs
     keys = np.empty(START, np.int64)
@@ -310,7 +310,7 @@ def count_hits(runs, event_slot, first_clause, room, postings, needed, owner, ma
 
 @driver
 def test_bounds(runs, first_clause, rows, width, dims, cell_sub, bounds, decided, marks, stamps):
-    """Keys of clauses within whose bounds the event lies in every dimension.
+    """Keys of clauses whose bounds contain the event in every dimension.
 
     Returns them, steps of all warps, tiles and warps that keep any, and sectors of clauses, bounds, marks of
     decision and rows.

@@ -1,7 +1,7 @@
 """All expressions of an index as one graph: equal predicates, sub-expressions and expressions are one node each.
 
-Negation is pushed down to predicates (zero suppression, thesis 9.3.3): every node stands for "this part is true", or
-for "this part is false", so that a missing attribute simply leaves both at zero. XOR of several operands is taken by
+Negation is pushed down to predicates (zero suppression, thesis 9.3.3): every node stands for "this operand is true", or
+for "this operand is false", so a missing attribute simply leaves both at zero. XOR of several operands is computed by
 halves: each of the two planes of a half is a node of its own that is used twice, so nothing multiplies.
 
 A node is an operator and numbers in ``child[ptr[node]:ptr[node + 1]]``, whose meaning depends on the operator. Children
@@ -31,39 +31,39 @@ from gpumatch.opcodes import (
     WIDTH,
 )
 
-NEVER = 0  # no event: node 0, which is part of no other
+NEVER = 0  # no event: node 0, which no other node uses
 POSTED = 1  # a predicate: attribute, then first and last code of each of its ranges
-LATE = 2  # true of what ``base`` is true of but ``minus`` is not: base, minus
+LATE = 2  # true where ``base`` is and ``minus`` is not: base, minus
 ALWAYS = 3  # all events: node 1
 AND = 4  # a set of nodes
 OR = 5  # a set of nodes
 FALSE_NODE, TRUE_NODE = 0, 1
 
-T, F = 1, 2  # which of true and false is asked of a part of an expression
-PAIRS = 128  # children behind one with which it is looked up as a pair: what very long lists are spared
-STEPS = 512  # nodes that are looked at for parts of one
-NODES = 1 << 10  # for which there is room at first
-MOST = 64  # parts that are weighed against each other when one node is put together from others
+T, F = 1, 2  # which of true and false is asked of an operand
+PAIRS = 128  # following children with which a child is looked up as a pair, so that very long lists stay cheap
+STEPS = 512  # most nodes examined as components of one
+NODES = 1 << 10  # initial room
+MOST = 64  # most components weighed against each other when one node is composed of others
 U1 = np.uint32(0x9E3779B1)
 U2 = np.uint32(0x85EBCA77)
 
 
 @scalar
 def mix(h, x):
-    """One more number into a hash."""
+    """Mix one more number into a hash."""
     h = np.uint32((h ^ np.uint32(x)) * U1)
     return np.uint32((h ^ (h >> np.uint32(15))) * U2)
 
 
 @scalar
 def start(dag):
-    """Where the children of the next node are written."""
+    """Where to write the children of the next node."""
     return dag[1][dag[5][0]]
 
 
 @scalar
 def intern(op, size, dag):
-    """The node of an operator over the ``size`` numbers that were written at ``start``: the one there is, or a new."""
+    """The node of an operator over the ``size`` numbers written at ``start``: the existing one, or a new one."""
     ops, ptr, child, hashes, table, count = dag
     node = count[0]
     first = ptr[node]
@@ -93,7 +93,7 @@ def intern(op, size, dag):
 
 @driver
 def larger_table(hashes, nodes, size):
-    """A hash table of so many places that holds all nodes."""
+    """A hash table of ``size`` slots that holds all nodes."""
     table = np.full(size, -1, np.int32)
     for node in range(nodes):
         at = np.int64(hashes[node]) & (size - 1)
@@ -122,7 +122,7 @@ def sort_numbers(child, first, last):
 
 @routine
 def join(op, size, dag):
-    """The node of AND or OR over the ``size`` nodes at ``start``: as a set, without constants, itself if it is one."""
+    """The node of AND or OR over the ``size`` nodes at ``start``: as a set, without constants; one node is itself."""
     child = dag[2]
     first = start(dag)
     neutral, decisive = (TRUE_NODE, FALSE_NODE) if op == AND else (FALSE_NODE, TRUE_NODE)
@@ -148,7 +148,7 @@ def join(op, size, dag):
 
 @scalar
 def present(attribute, counts, dag):
-    """The node of "the attribute is there"."""
+    """The node of "the attribute is present"."""
     child, first = dag[2], start(dag)
     child[first], child[first + 1], child[first + 2] = attribute, 0, counts[attribute] - 1
     return intern(POSTED, 3, dag)
@@ -166,19 +166,19 @@ def late(base, minus, dag):
 def posted(p, inside, predicates, counts, dag):
     """The node of "the value lies in the predicate's ranges", or in the gaps between them.
 
-    Gaps that are most of the codes are not written down: then it is -1.
+    Gaps that make up most of the codes are not written: then the result is -1.
     """
     predicate, range_lo, range_hi = predicates
     child, first = dag[2], start(dag)
     a, lo, hi = predicate[p], predicate[p + LO], predicate[p + HI]
     one = predicate[p + KIND] == RANGE
     at = first + 1
-    gap, codes = 0, 0  # the first code behind the ranges so far
+    gap, codes = 0, 0  # the first code after the ranges so far
     for r in range(0 if one else lo, 1 if one else hi):
         low, high = (lo, hi) if one else (range_lo[r], range_hi[r])
         if low > high:
             continue
-        if inside and at > first + 1 and low <= child[at - 1] + 1:  # ranges that touch are one
+        if inside and at > first + 1 and low <= child[at - 1] + 1:  # ranges that touch are merged
             child[at - 1] = max(child[at - 1], high)
         elif inside:
             child[at], child[at + 1] = low, high
@@ -222,7 +222,7 @@ def predicate_node(p, plane, predicates, attributes, dag):
 
 @routine
 def leaf_node(item, plane, memo, predicates, attributes, dag):
-    """As ``predicate_node`` of predicate number ``item``, which is asked for once."""
+    """As ``predicate_node`` for predicate number ``item``, remembered in ``memo``."""
     at = 2 * np.int64(item) + (plane >> 1)
     if memo[at] < 0:
         memo[at] = predicate_node(WIDTH * np.int64(item), plane, predicates, attributes, dag)
@@ -231,7 +231,7 @@ def leaf_node(item, plane, memo, predicates, attributes, dag):
 
 @scalar
 def operands(first, last, program_item, kids, kid_ptr, stack):
-    """For each item of a program the items that it joins, ``kids[kid_ptr[i]:kid_ptr[i + 1]]``."""
+    """For each item of a program, the items that it joins: ``kids[kid_ptr[i]:kid_ptr[i + 1]]``."""
     top = 0
     n = 0
     kid_ptr[0] = 0
@@ -250,7 +250,7 @@ def operands(first, last, program_item, kids, kid_ptr, stack):
 
 @scalar
 def ask(first, last, program_item, kids, kid_ptr, wanted):
-    """Which planes of each item are asked for, so that the last one can be told to be true."""
+    """Which planes of each item are needed to know whether the last one is true."""
     size = last - first
     for i in range(size):
         wanted[i] = 0
@@ -279,18 +279,18 @@ def pair(op, a, b, dag):
 
 @scalar
 def differ(true_a, false_a, true_b, false_b, dag):
-    """The node of "one of two is true and the other is false"; of equality, if the planes of one are swapped."""
+    """The node of "one of two is true and the other is false"; of equality if the planes of one are swapped."""
     return pair(OR, pair(AND, true_a, false_b, dag), pair(AND, false_a, true_b, dag), dag)
 
 
 @routine
 def exclusive(i, wanted, kids, kid_ptr, planes, halves, dag):
-    """The planes of XOR over an item's operands, to the front of ``halves``; in pairs, so that depth stays low."""
+    """The planes of XOR over an item's operands, at the front of ``halves``; in pairs, so that depth stays low."""
     size = kid_ptr[i + 1] - kid_ptr[i]
     for k in range(size):
         kid = kids[kid_ptr[i] + k]
         halves[k] = (np.int64(planes[2 * kid]) << 32) | planes[2 * kid + 1]
-    sort_numbers(halves, 0, size)  # whatever the order of operands, they are paired alike
+    sort_numbers(halves, 0, size)  # operands are paired in the same way, whatever their order
     while size > 1:
         for k in range(size >> 1):
             a, b = halves[2 * k], halves[2 * k + 1]
@@ -308,10 +308,10 @@ def exclusive(i, wanted, kids, kid_ptr, planes, halves, dag):
 
 @routine
 def join_planes(i, op, wanted, kids, kid_ptr, planes, halves, dag):
-    """The nodes of the planes that are wanted of an item that joins others."""
+    """The nodes of the wanted planes of an item that joins others."""
     child = dag[2]
     if op == OP_TRUE or op == OP_FALSE:
-        planes[2 * i], planes[2 * i + 1] = op == OP_TRUE, op == OP_FALSE  # the constants' nodes are 0 and 1
+        planes[2 * i], planes[2 * i + 1] = op == OP_TRUE, op == OP_FALSE  # nodes 0 and 1 are the constants
         return
     if op == OP_NOT:
         kid = kids[kid_ptr[i]]
@@ -352,7 +352,7 @@ def program_node(program, programs, buffers, memo, predicates, attributes, dag):
 
 @routine
 def more_room(size, dag, room):
-    """The graph with room for an expression of so many items, and for all predicates, whose ``room`` is given."""
+    """The graph with room for an expression of ``size`` items, and for all predicates, which take ``room``."""
     ops, ptr, child, hashes, table, count = dag
     nodes = count[0] + 8 * size + room[0]
     while ops.size < nodes:
@@ -369,7 +369,7 @@ def more_room(size, dag, room):
 
 @routine
 def clause_node(literals, alone, node, memo, predicates, attributes, members, dag):
-    """The node of an AND over predicates and a program's node, or what that one joins if it is not ``alone``."""
+    """The node of an AND over predicates and a program's node, or over the nodes that that joins if not ``alone``."""
     ops, ptr, child = dag[:3]
     alone = alone or ops[node] != AND
     own = 1 if alone else ptr[node + 1] - ptr[node]
@@ -386,7 +386,7 @@ def clause_node(literals, alone, node, memo, predicates, attributes, members, da
 
 @scalar
 def find_shared(first, last, clauses, memo, predicates, attributes, shared, dag):
-    """Mark the programs that clauses with different predicates have; repeated clauses do not count."""
+    """Mark programs that clauses with different predicates have in common; repeated clauses do not count."""
     clause_ptr, clause_program = clauses
     seen, held = np.zeros(shared.size, np.bool_), np.empty(shared.size, np.uint32)
     for c in range(first, last):
@@ -412,9 +412,9 @@ def join_row(first, last, roots, dag):
 
 @driver
 def intern_clauses(first, last, rows, clauses, predicates, programs, attributes, room, roots):
-    """The graph of clauses ``first:last``, and the node of each in ``roots``; those of one row are together.
+    """The graph of clauses ``first:last``, and the node of each in ``roots``; clauses of one row are adjacent.
 
-    ``room``: nodes and children that predicates can make at most.
+    ``room``: the most nodes and children that predicates can make.
     """
     clause_ptr, clause_program = clauses
     program_ptr = programs[0]
@@ -441,7 +441,7 @@ def intern_clauses(first, last, rows, clauses, predicates, programs, attributes,
         np.empty(longest, np.int64),
     )
     members = np.empty(2 * longest, np.int64)
-    begun = first  # the first clause of the row at hand
+    begun = first  # the first clause of the current row
     for c in range(first, last):
         g = clause_program[c]
         length = program_ptr[g + 1] - program_ptr[g] if g >= 0 else 0
@@ -465,7 +465,7 @@ def intern_clauses(first, last, rows, clauses, predicates, programs, attributes,
 
 @driver
 def measure(ops, ptr, child, level, size):
-    """How far each node is from the farthest predicate, and how many children it has."""
+    """The distance of each node from its farthest predicate, and its number of children."""
     for node in range(ops.size):
         level[node] = 0
         size[node] = 0
@@ -477,7 +477,7 @@ def measure(ops, ptr, child, level, size):
 
 @scalar
 def holds_all(child, first, last, other_first, other_last, places):
-    """Is the second of two ascending lists part of the first? If so, ``places`` are where."""
+    """Is the second of two ascending lists contained in the first? If so, ``places`` are the positions."""
     n = 0
     i = first
     for j in range(other_first, other_last):
@@ -492,13 +492,13 @@ def holds_all(child, first, last, other_first, other_last, places):
 
 @scalar
 def bucket_of(op, a, b, mask):
-    """Where nodes are kept whose two rarest children are these."""
+    """The bucket of nodes whose two rarest children are these."""
     return np.int64(mix(mix(np.uint32(op), a & 0xFFFF_FFFF), b & 0xFFFF_FFFF)) & mask
 
 
 @scalar
 def by_rarity(child, first, size, uses, ranked):
-    """The children, those with the fewest uses first: uses and child in one number."""
+    """The children by number of uses, the fewest first: uses and child in one number."""
     for i in range(size):
         ranked[i] = (uses[child[first + i]] << 32) | child[first + i]
     sort_numbers(ranked, 0, size)
@@ -506,7 +506,7 @@ def by_rarity(child, first, size, uses, ranked):
 
 @scalar
 def find_parts(op, ptr, child, first, size, ranked, heads, following, ops, part, places):
-    """Nodes of the same operator whose children are some of these: their number."""
+    """Nodes of the same operator whose children are some of these; returns their number."""
     n = 0
     steps = STEPS
     for i in range(size):
@@ -529,7 +529,7 @@ def find_parts(op, ptr, child, first, size, ranked, heads, following, ops, part,
 
 @scalar
 def cover(ptr, child, first, size, part, parts, covered, places, chosen):
-    """Greedy set cover: the parts that take most children at a time. Returns how many are chosen."""
+    """Greedy set cover: the nodes that cover most children at a time. Returns how many are chosen."""
     for i in range(size):
         covered[i] = False
     n = 0
@@ -553,10 +553,10 @@ def cover(ptr, child, first, size, part, parts, covered, places, chosen):
 
 @driver
 def reorganise(order, ops, ptr, child, uses):
-    """AND and OR put together from smaller ones (thesis 9.2.2 and 9.2.3): the children of all nodes, and their ends.
+    """AND and OR composed of smaller ones (thesis 9.2.2 and 9.2.3): the children of all nodes, and their ends.
 
-    Nodes without uses are left alone. ``order`` has every node behind those that can be part of it, so that no order of
-    insertion matters.
+    Unused nodes are left alone. ``order`` has every node after those that it can be composed of, so that the order of
+    insertion does not matter.
     """
     heads = np.full(NODES, -1, np.int32)
     while heads.size < ops.size:
@@ -596,7 +596,7 @@ def reorganise(order, ops, ptr, child, uses):
 
 @driver
 def count_uses(order, ops, ptr, last, child, roots, uses):
-    """How often each node is used, by nodes that are used and by expressions; returns how many edges there are."""
+    """How often each node is used, by used nodes and by expressions; returns the number of edges."""
     for node in roots:
         uses[node] += 1
     edges = 0

@@ -12,19 +12,19 @@ from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
 
 MISSING = -1
-# What the search needs of an attribute, side by side: first cut, number of cuts, first bucket, number of buckets, the
-# number at which buckets start and buckets per unit (floats by their bits, or the key itself where DIRECT), and flags.
+# Search data of an attribute, side by side: first cut, number of cuts, first bucket, number of buckets, the number at
+# which buckets start and buckets per unit (floats by their bits, or the key itself if DIRECT), and flags.
 GUIDE = 8
 FLOAT, DIRECT = 1, 2
 BLOCK = 64  # entries that go through each step of the search together
-U1, U2, U3, U4 = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)  # unsigned indexes need no check of sign
+U1, U2, U3, U4 = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)  # unsigned indexes need no sign check
 U5, U6, U8 = np.uint64(5), np.uint64(6), np.uint64(GUIDE)
 _MAX = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
 @scalar
 def float_key(value):
-    """int64 that sorts as the float does; -0.0 and 0.0 are one key."""
+    """An int64 that sorts as the float does; -0.0 and 0.0 have the same key."""
     bits = np.float64(value + 0.0).view(np.int64)
     return bits ^ ((bits >> 63) & _MAX)
 
@@ -39,7 +39,7 @@ def key_number(key, is_float):
 
 @scalar
 def bucket_of(number, low, scale, count):
-    """The bucket of a number: rises with it, and the ends take what lies beyond."""
+    """The bucket of a number: rises with it; the first and last take what lies beyond."""
     position = (number - low) * scale
     if not position > 0.0:
         return np.int64(0)
@@ -50,10 +50,10 @@ def bucket_of(number, low, scale, count):
 
 @scalar
 def bucket_place(key, attribute, guide):
-    """Where the bucket of a key lies in the table; of an attribute without cuts, any place."""
+    """Position of the bucket of a key in the table; any position for an attribute without cuts."""
     g = U8 * np.uint64(attribute)
     base, size = guide[g + U4], guide[g + U3]
-    if guide[g + U6] & DIRECT:  # a bucket per whole number; cut first, so that the difference does not overflow
+    if guide[g + U6] & DIRECT:  # a bucket per whole number; clamped first, so that the difference does not overflow
         return guide[g + U2] + max(min(key, base + size - 1), base) - base
     scale = np.int64(guide[g + U5]).view(np.float64)
     number = key_number(key, guide[g + U6] & FLOAT)
@@ -62,10 +62,10 @@ def bucket_place(key, attribute, guide):
 
 @scalar
 def rank_from(bucket, key, attribute, guide, cuts, buckets):
-    """The code of a key, given where its bucket lies."""
+    """The code of a key, given the position of its bucket."""
     g = U8 * np.uint64(attribute)
     count = guide[g + U1]
-    if count == 0 or key == _MAX:  # the ends of open ranges have a key, but among floats no number
+    if count == 0 or key == _MAX:  # the ends of open ranges have a key, which among floats is no number
         return count
     b = np.uint64(bucket)
     if guide[g + U6] & DIRECT:  # no need to look at the cuts
@@ -92,7 +92,7 @@ def rank(key, attribute, guide, cuts, buckets):
 def rank_block(attribute, first, last, keys, guide, cuts, buckets, places, out):
     """Codes of ``keys[:last - first]``, of entries ``first:last``.
 
-    In three steps, each of which asks for the memory that the next one reads.
+    In three steps, each of which prefetches the memory that the next one reads.
     """
     for i in range(last - first):
         places[i] = bucket_place(keys[i], np.int64(attribute[first + i]), guide)
@@ -107,7 +107,7 @@ def rank_block(attribute, first, last, keys, guide, cuts, buckets, places, out):
 
 @driver
 def unique_runs(keys, ptr, out, out_ptr):
-    """Drop repeats from each sorted run ``keys[ptr[a]:ptr[a+1]]``; returns the length of what is kept in ``out``."""
+    """Drop repeats from each sorted stretch ``keys[ptr[a]:ptr[a+1]]``; returns the length kept in ``out``."""
     n = 0
     for a in range(ptr.size - 1):
         out_ptr[a] = n
@@ -131,7 +131,7 @@ def group_keys(attribute, keys, ptr, out):
 
 @driver
 def sort_runs(keys, ptr, limit):
-    """Sort the runs that are shorter than ``limit``; others are left to NumPy, whose sort is faster there."""
+    """Sort the stretches that are shorter than ``limit``; others are left to NumPy, whose sort is faster there."""
     for a in range(ptr.size - 1):
         if ptr[a + 1] - ptr[a] < limit:
             for i in range(ptr[a] + 1, ptr[a + 1]):
@@ -145,7 +145,7 @@ def sort_runs(keys, ptr, limit):
 
 @driver
 def fill_buckets(guide, cuts, buckets):
-    """For each bucket of an attribute how many of its cuts lie in lower ones, and one closing entry."""
+    """For each bucket of an attribute, how many of its cuts lie in lower ones, and one closing entry."""
     for g in range(0, guide.size, GUIDE):
         first = guide[g + 2]
         size = guide[g + 3]
@@ -202,8 +202,8 @@ def encode_column(values, attribute, guide, cuts, buckets, out):
 def columns_to_rows(attribute, codes, base, list_ptr, list_base, ptr, out_attribute, out_code):
     """Columns of codes to rows: event ``e`` owns entries ``ptr[e]:ptr[e+1]``. Returns the number of entries.
 
-    Column ``c`` starts at ``codes[base[c]]``. It holds one code per event, or, where ``list_base[c]`` is not negative,
-    those of the lists that ``list_ptr[list_base[c] + e]`` delimits. The outputs have room for every code.
+    Column ``c`` starts at ``codes[base[c]]``. It has one code per event, or, if ``list_base[c]`` is not negative, those
+    of the lists that ``list_ptr[list_base[c] + e]`` delimits. The outputs have room for every code.
     """
     n = 0
     for e in range(ptr.size - 1):
@@ -225,7 +225,7 @@ def columns_to_rows(attribute, codes, base, list_ptr, list_base, ptr, out_attrib
 
 @driver
 def add_presence(ptr, attribute, code, multi, presence, out_ptr, out_attribute, out_code):
-    """Rows with an entry behind each event's own for every list attribute it has. Returns the number of entries."""
+    """Rows with an entry after each event's own for every list attribute it has. Returns the number of entries."""
     n = 0
     out_ptr[0] = 0
     for e in range(ptr.size - 1):

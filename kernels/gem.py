@@ -1,10 +1,10 @@
 """GEM's caches as bitsets: a bit per clause, a bitset per dimension and cell, ANDed over the cells of an event.
 
 Clauses are dealt into tiles of 64 words. A tile holds, for every cell of every dimension, the bitset of the clauses
-that touch the cell or leave the dimension unconstrained, and a summary that tells which of its 64 words are not zero.
-A batch passes over one tile after another, so that a tile stays in cache. What survives is compared with the clause's
-bounds, packed into 15-bit lanes four to a word; only where an event lies in the same lane as a bound, or a clause has
-predicates that bounds do not tell, the predicates themselves decide.
+that touch the cell or leave the dimension unconstrained, and a summary of which of its 64 words are not zero.
+A batch passes over one tile after another, so that a tile stays in cache. Surviving clauses are compared by their
+bounds, packed into 15-bit lanes four to a word; only if an event lies in the same lane as a bound, or a clause has
+predicates that its bounds do not express, the predicates themselves decide.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gpumatch.kernels.rows import append_row, grow, is_had, sort_unique
 
 WORDS = 64  # words per tile and cell
 TILE = 64 * WORDS  # clauses per tile
-STRICTER = 4  # dimensions, the most selective ones, that are ANDed in one pass; places have room for so many at least
+STRICTER = 4  # dimensions, the most selective ones, that are ANDed in one pass; places have room for at least this many
 LANES = 4  # lanes of 15 bits and a guard per word
 TOPS = np.uint64(0x8000_8000_8000_8000)
 ONES = np.uint64(0x0001_0001_0001_0001)
-ABSENT, OPEN = 0x7FFE, 0x7FFF  # lanes of an attribute that the event lacks, and the end of unconstrained bounds
+ABSENT, OPEN = 0x7FFE, 0x7FFF  # lanes of an attribute that the event lacks, and the upper end of unconstrained bounds
 CLAUSE = np.int32(0x7FFF_FFFF)
 TOP = np.uint64(0x8000_0000_0000_0000)
 AT_ONCE = 7  # bits of a word that are listed without a branch
@@ -31,7 +31,7 @@ U0, U1, U6, U31, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(31), 
 
 @scalar
 def lane_of(code, exact, shift):
-    """The lane of a value's code: between those of bounds where codes fit, else shared by neighbours."""
+    """The lane of a value's code: between those of bounds if codes fit, else shared by neighbours."""
     return 2 * code + 2 if exact else (code >> shift) + 1
 
 
@@ -68,7 +68,7 @@ def locate(events, e, dims, cells, lanes_of, count, place, lanes):
 
 @scalar
 def combine(bits, base, places, e, both):
-    """AND the bitsets of an event's four rarest cells: whole rows at once, which the compiler turns into vectors."""
+    """AND the bitsets of an event's four rarest cells: whole rows, which the compiler vectorises."""
     one, two, three, four = base + places[e, 0], base + places[e, 1], base + places[e, 2], base + places[e, 3]
     for w in range(WORDS):
         both[w] = bits[one, w] & bits[two, w] & bits[three, w] & bits[four, w]
@@ -76,7 +76,7 @@ def combine(bits, base, places, e, both):
 
 @scalar
 def combine_more(bits, base, places, e, both):
-    """AND those of the other cells, too."""
+    """AND those of the other cells."""
     for d in range(STRICTER, places.shape[1]):
         k = base + places[e, d]
         for w in range(WORDS):
@@ -94,7 +94,7 @@ def words_left(words):
 
 @scalar
 def list_candidates(first, both, bounds, width, found, n):
-    """Append the clauses whose bits are set to ``found[:n]``, and ask for their bounds, which are read next."""
+    """Append the clauses whose bits are set to ``found[:n]``, and prefetch their bounds, which are read next."""
     marks = words_left(both)
     while marks != 0:
         w = trailing_zeros(marks)
@@ -112,7 +112,7 @@ def list_candidates(first, both, bounds, width, found, n):
 
 @scalar
 def check(clause, lanes, e, bounds):
-    """Guard bits that stay set where an event's lanes lie within the clause's bounds, and strictly within them."""
+    """Guard bits that stay set if an event's lanes lie within the clause's bounds, and strictly within them."""
     words = np.uint64(lanes.shape[1])
     base = np.uint64(2) * words * np.uint64(clause)
     within = TOPS
@@ -128,7 +128,7 @@ def check(clause, lanes, e, bounds):
 
 @scalar
 def check_listed(found, n, last, lanes, e, bounds, loose):
-    """Keep of ``found[n:last]`` what passes its bounds, marked where that does not decide; returns the new end."""
+    """Keep the clauses in ``found[n:last]`` that pass their bounds, marked if undecided; returns the new end."""
     for i in range(n, last):
         c = np.uint64(found[i])
         within, inside = check(c, lanes, e, bounds)
@@ -140,7 +140,7 @@ def check_listed(found, n, last, lanes, e, bounds, loose):
 
 @driver
 def match_sparse(events, dims, cells, lanes_of, index, first, expected, clauses, verify, targets):
-    """Rows of each event where few clauses of a word match: all events pass over a tile while it is in cache."""
+    """Rows of each event if few clauses of a word match: all events pass over a tile while it is in cache."""
     bits, summary, count, bounds, loose = index
     n_events = events[0].size - 1
     places, lanes = locate_all(events, dims, cells, lanes_of, count)
@@ -185,7 +185,7 @@ def list_tiles(places, lanes, stride, bits, summary, bounds, loose, expected):
 
 @scalar
 def settle(events, e, found, ends, first, clauses, verify, targets, state, out, n):
-    """Append the rows of an event's candidates to ``out[:n]``, after testing the predicates of those that are marked.
+    """Append the rows of an event's candidates to ``out[:n]``, after testing the predicates of marked ones.
 
     They are ``found[ends[t]:ends[t + 1]]`` for every ``t`` from ``e`` on, in steps of the number of events.
     """
@@ -204,9 +204,9 @@ def settle(events, e, found, ends, first, clauses, verify, targets, state, out, 
 
 @driver
 def match_dense(events, dims, cells, lanes_of, index, cover, shift, first, expected, clauses, verify, targets):
-    """Rows of each event where most words hold matches: event by event, straight into the result.
+    """Rows of each event if most words have matches: event by event, straight into the result.
 
-    ``shift``: if not negative, the rows are the clauses, counted from there.
+    ``shift``: if not negative, rows are the clauses of the index, counted from this on.
     """
     bits, count, bounds, loose = index[0].reshape(-1, WORDS), index[2], index[3], index[4]
     covers = cover.reshape(-1, WORDS)
@@ -228,7 +228,7 @@ def match_dense(events, dims, cells, lanes_of, index, cover, shift, first, expec
             waiting, k = k, U0
             if t < tiles:
                 k = sift(t, e, stride, bits, covers, places, both, bounds, loose, lanes.shape[1], unsure)
-            if t > 0:  # bounds of the tile before have been asked for, and arrived while this one was sifted
+            if t > 0:  # bounds of the previous tile were prefetched, and arrived while this one was sifted
                 left = check_unsure(before, behind, waiting, lanes, e, bounds, loose)
                 if left > 0:
                     test_pending(events, e, behind, left, first, clauses, verify, state, before)
@@ -245,7 +245,7 @@ def match_dense(events, dims, cells, lanes_of, index, cover, shift, first, expec
 
 @scalar
 def sift(t, e, stride, bits, covers, places, both, bounds, loose, width, unsure):
-    """What touches all cells of an event in a tile, into ``both``; and a list of what does not cover them all.
+    """Clauses that touch all cells of an event in a tile, into ``both``; and a list of those that do not cover all.
 
     ``width``: words of lanes. Returns the length of the list.
     """
@@ -262,7 +262,7 @@ def sift(t, e, stride, bits, covers, places, both, bounds, loose, width, unsure)
 
 @scalar
 def test_pending(events, e, pending, k, first, clauses, verify, state, both):
-    """Put back into ``both`` what the predicates say of clauses that bounds did not decide."""
+    """Put the results of predicates back into ``both``, for clauses that bounds did not decide."""
     for i in range(k):
         c = np.uint64(pending[i])
         if holds(events, e, first + np.int64(c), clauses[1], clauses[2], verify, state):
@@ -271,7 +271,7 @@ def test_pending(events, e, pending, k, first, clauses, verify, state, both):
 
 @scalar
 def rows_of(e, out, start, stop, first, clause_row, once, had):
-    """Rows in the place of the clauses ``out[start:stop]``; returns their end."""
+    """Rows instead of the clauses ``out[start:stop]``; returns their end."""
     n = start
     for i in range(start, stop):
         row = clause_row[first + np.int64(out[i])]
@@ -282,9 +282,9 @@ def rows_of(e, out, start, stop, first, clause_row, once, had):
 
 @scalar
 def check_unsure(both, unsure, k, lanes, e, bounds, loose):
-    """Take out of ``both`` what fails its bounds, and keep of ``unsure[:k]`` what they do not decide; returns how much.
+    """Remove clauses that fail their bounds from ``both``, and keep undecided ones in ``unsure[:k]``; returns how many.
 
-    Arithmetic in the place of branches, of which half would be guessed wrong.
+    Arithmetic instead of branches, half of which would be mispredicted.
     """
     n = U0
     for i in range(k):
@@ -300,7 +300,7 @@ def check_unsure(both, unsure, k, lanes, e, bounds, loose):
 
 @scalar
 def list_all(first, words, out, n):
-    """Append the numbers of all bits. Up to seven of a word are written without asking whether there are so many."""
+    """Append the numbers of all bits. Up to seven of a word are written without checking that there are as many."""
     for w in range(WORDS):
         word = words[w]
         clause = first + np.int32(w << 6)
@@ -330,7 +330,7 @@ def locate_all(events, dims, cells, lanes_of, count):
 
 @scalar
 def new_state(verify, targets):
-    """Buffers for the end of an event: its codes, whose they are, a stack, rows it has had, and bitmaps for sorting."""
+    """Buffers for finishing an event: its codes, whose they are, a stack, rows it has, and bitmaps for sorting."""
     multi, programs = verify[0], verify[3]
     n_rows, once = targets[0], targets[1]
     row = np.full(multi.size, -1, np.int32)
@@ -344,7 +344,7 @@ def new_state(verify, targets):
 
 @scalar
 def holds(events, e, clause, clause_ptr, clause_program, verify, state):
-    """Do all predicates of the clause hold, and its program? Spreads the event's codes at the first such question."""
+    """Do all predicates of the clause and its program hold? Spreads the event's codes on the first such call."""
     entry_ptr, entry_attribute, entry_code = events
     multi, presence, predicates, programs = verify
     program_ptr, program_item = programs[0], programs[1]
@@ -362,7 +362,7 @@ def holds(events, e, clause, clause_ptr, clause_program, verify, state):
 
 @scalar
 def finish(events, e, out, first, last, is_sorted, state):
-    """Clean up after an event, and bring its rows ``out[first:last]`` into order; returns where they end."""
+    """Clean up after an event, and sort its rows ``out[first:last]``; returns where they end."""
     entry_ptr, entry_attribute = events[0], events[1]
     row, spread = state[0], state[1]
     if spread[0] == e:

@@ -1,4 +1,4 @@
-"""Building GEM's bitsets: which dimensions, in which order of clauses, and the bits themselves."""
+"""Building GEM's bitsets: the choice of dimensions, the order of clauses, and the bits themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpumatch.opcodes import HI, KIND, LO, RANGE, SET, WIDTH
 
 @driver
 def tally(clauses, clause_ptr, predicates, counts, multi, used, excluded):
-    """Per attribute how many clauses constrain it and what share they exclude together; returns the mean match rate."""
+    """Per attribute, how many clauses constrain it and the share they exclude together; returns the mean match rate."""
     predicate, range_lo, range_hi = predicates
     total = 0.0
     for c in clauses:
@@ -52,7 +52,7 @@ def weigh(clauses, clause_ptr, predicates, dim_of, table_ptr, table_shift, lows,
 
 @driver
 def interleave(clauses, clause_ptr, predicates, dim_of, table_ptr, table_shift, low_rank, high_rank, keys):
-    """Sort keys of clauses: halves of all bounds first, then quarters, so that a word's clauses are alike."""
+    """Sort keys of clauses: halves of all bounds first, then quarters, so that the clauses of a word are similar."""
     predicate = predicates[0]
     dims = table_ptr.size - 1
     ranks = np.empty(2 * dims, np.uint8)
@@ -76,7 +76,7 @@ def interleave(clauses, clause_ptr, predicates, dim_of, table_ptr, table_shift, 
 
 @driver
 def pack_bounds(first, last, clause_ptr, predicates, dim_of, exact, shift, words, bounds, loose):
-    """Lanes of low and high bounds, ``words`` words each per clause; marks clauses of which they do not tell all."""
+    """Lanes of low and high bounds, ``words`` words each per clause; marks clauses that these do not decide."""
     predicate = predicates[0]
     bound = np.zeros(exact.size, np.int64)
     for c in range(first, last):
@@ -101,7 +101,7 @@ def pack_bounds(first, last, clause_ptr, predicates, dim_of, exact, shift, words
 
 @scalar
 def toggle(bits, base, first, last, word, bit):
-    """Flip a clause's bit where it begins to touch cells, and behind the last one."""
+    """Flip a clause's bit where it begins to touch cells, and after the last one."""
     bits[WORDS * (base + first) + word] ^= bit
     bits[WORDS * (base + last + 1) + word] ^= bit
 
@@ -110,9 +110,9 @@ def toggle(bits, base, first, last, word, bit):
 def set_bits(first, last, clause_ptr, predicates, dims, cells, bits, cover, summary, count):
     """Bitsets of all tiles, their summaries, and how many clauses each cell holds.
 
-    ``cover``, if it is not empty, gets the clauses that hold for all codes of a cell.
+    ``cover``, if not empty, gets the clauses that hold for all codes of a cell.
 
-    Toggles first, then a running XOR over the cells of a dimension: the last cell, of events that lack the attribute,
+    Toggles first, then a running XOR over the cells of a dimension: the last cell, for events that lack the attribute,
     is left with the clauses that do not constrain it.
     """
     predicate, range_lo, range_hi = predicates
@@ -127,7 +127,7 @@ def set_bits(first, last, clause_ptr, predicates, dims, cells, bits, cover, summ
         for p in range(WIDTH * clause_ptr[c], WIDTH * clause_ptr[c + 1], WIDTH):
             kind = predicate[p + KIND]
             d = dim_of[predicate[p]]
-            if d < 0 or kind > SET or constrained[d] == c + 1:  # a second predicate on an attribute is tested
+            if d < 0 or kind > SET or constrained[d] == c + 1:  # a second predicate on an attribute is tested later
                 continue
             constrained[d] = c + 1
             lo, hi = predicate[p + LO], predicate[p + HI]
@@ -141,7 +141,7 @@ def set_bits(first, last, clause_ptr, predicates, dims, cells, bits, cover, summ
                 continue
             start = -1
             end = -1
-            for r in range(lo, hi):  # ranges ascend; those that meet in a cell are one run of cells
+            for r in range(lo, hi):  # ranges ascend; those that meet in a cell form one stretch of cells
                 if range_lo[r] > range_hi[r]:
                     continue
                 one, two = table[cell_of + (range_lo[r] >> shift)], table[cell_of + (range_hi[r] >> shift)]

@@ -1,4 +1,4 @@
-"""Ctrl-C while numba is imported or compiles: it stops the caller at once, and numba not half-way."""
+"""Ctrl-C while numba is imported or compiles: it stops the caller immediately, but never numba half-way."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 
 def shielded(function: Callable[..., Any], *args: Any) -> Any:
-    """The function's result. Interrupts reach the main thread only, so it runs on another, to its end in any case.
+    """The function's result. Interrupts reach only the main thread, so it runs on another, always to its end.
 
-    numba is not made for being stopped: what is half imported or half compiled stays so in that process.
+    numba is not made to be interrupted: half-imported or half-compiled code would stay so in the process.
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args)
     aside = ThreadPoolExecutor(1, "gpumatch-compile")
     try:
         found = aside.submit(function, *args)
-    except RuntimeError:  # the interpreter ends, and starts no threads
+    except RuntimeError:  # the interpreter is exiting, and starts no threads
         return function(*args)
     aside.shutdown(wait=False)
     return found.result()

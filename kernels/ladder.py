@@ -14,7 +14,7 @@ from gpumatch.opcodes import WIDTH
 
 @driver
 def fill_firsts(access, predicates, directory, node_next, waiting):
-    """Write each clause to the nodes of its access predicate; ``node_next`` says where a node's next one goes."""
+    """Write each clause to the nodes of its access predicate; ``node_next`` is where a node's next one goes."""
     nodes = np.empty(BLOCKS, np.int64)
     for c in range(access.size):
         if access[c] >= 0:
@@ -26,7 +26,7 @@ def fill_firsts(access, predicates, directory, node_next, waiting):
 
 @scalar
 def climb(clause, row, event, clause_ptr, predicates):
-    """How many predicates of the clause hold before one fails, or before its end."""
+    """How many predicates of the clause hold before one fails, or before the end."""
     first, last = clause_ptr[clause], clause_ptr[clause + 1]
     for i in range(first, last):
         if not predicate_holds(WIDTH * i, row, event, predicates):
@@ -36,7 +36,7 @@ def climb(clause, row, event, clause_ptr, predicates):
 
 @scalar
 def spread_codes(events, e, multi, row):
-    """Spread event ``e`` over the dense row of codes, or of the place of the first entry of a list."""
+    """Spread event ``e`` over the dense row of codes, or of indexes of lists' first entries."""
     entry_ptr, entry_attribute, entry_code = events
     for i in range(entry_ptr[e + 1] - 1, entry_ptr[e] - 1, -1):
         a = entry_attribute[i]
@@ -60,7 +60,7 @@ def gather(runs, firsts, lasts, waiting, found):
 
 @driver
 def match_ladder(events, n_rows, once, attributes, directory, postings, rest, clauses, predicates, programs):
-    """Rows that events satisfy, as ``match_postings``, and how many predicates were tested for it."""
+    """Rows that events satisfy, as ``match_postings``, and how many predicates were tested."""
     entry_ptr, entry_attribute, entry_code = events
     multi, presence = attributes
     clause_row, clause_ptr, clause_program = clauses

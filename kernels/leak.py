@@ -1,4 +1,4 @@
-"""The programme for filters with the least leak, and what it costs to put groups into one filter (Sieve, III-C)."""
+"""The dynamic programme for filters with the least leak, and the cost of joining groups in a filter (Sieve, III-C)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import numpy as np
 
 from gpumatch.kernels.compile import driver, scalar
 
-BLOCK = 256  # places of a filter's end that are judged at once
+BLOCK = 256  # ends of a filter that are judged together
 
 
-@numba.njit(nogil=True, fastmath={"nnan", "nsz"})  # a minimum runs in wide registers only if it need not think of NaN
+@numba.njit(nogil=True, fastmath={"nnan", "nsz"})  # a minimum is vectorised only if it may ignore NaN
 def least(cost, rest, first, last):
     """The least of ``cost[j] + rest[j + 1]`` over a block of ends."""
     found = np.inf
@@ -21,9 +21,9 @@ def least(cost, rest, first, last):
 
 @scalar
 def move_down(i, counts, run_ptr, run_next, fresh):
-    """Let rows start at group ``i`` instead of ``i + 1``: ``fresh[j]`` owners are interested in ``j``, in none before.
+    """Let rows start at group ``i`` instead of ``i + 1``: ``fresh[j]`` owners are interested in ``j`` but none before.
 
-    Owners of ``i`` go on in ``i + 1`` unless a run of theirs ends here; those turn up again where their next starts.
+    Owners of ``i`` continue in ``i + 1`` unless a run of theirs ends here; those reappear where their next one starts.
     """
     fresh[i] = counts[i]
     ending = run_ptr[i + 1] - run_ptr[i]
@@ -34,10 +34,10 @@ def move_down(i, counts, run_ptr, run_next, fresh):
 
 @scalar
 def cost_row(i, traffic, gap, counts, fresh, cost):
-    """The leak of filters that start at group ``i`` by the group that they end with.
+    """The leak of filters that start at group ``i``, by the group that they end with.
 
-    A group more brings its owners all traffic before it, and its own traffic the owners that do not want it. Nothing
-    is subtracted, so small traffic counts in full wherever no large one leaks.
+    One more group adds all traffic before it for its owners, and its own traffic for owners that do not want it.
+    Nothing is subtracted, so small traffic counts in full wherever no large traffic leaks.
     """
     owners, held, leak = fresh[i], traffic[i], 0.0
     cost[i] = leak
@@ -54,10 +54,10 @@ def cost_row(i, traffic, gap, counts, fresh, cost):
 def best_filters(traffic, gap, counts, run_ptr, run_next, filters):
     """The least leak of groups ``i`` and above in at most ``f`` filters, and where the first of these filters ends.
 
-    ``traffic`` is that of a group, ``gap`` what lies between it and the one before, ``counts`` its owners. Runs lie by
-    the group that they end with; ``run_next`` is where the owner's next run starts, or one more than there are groups.
+    ``traffic`` is that of a group, ``gap`` the traffic between it and the one before, ``counts`` its owners. Runs are
+    sorted by the group that they end with; ``run_next`` is where the owner's next run starts, or groups + 1 if none.
     The leak is no Monge array, so every end may be the best. But it rises with a filter's end while that of the rest
-    falls: the leak of a block's first end and of the rest after its last are a bound by which most blocks are left out.
+    falls: the leak of a block's first end and of the rest after its last give a bound that rules out most blocks.
     """
     n = counts.size
     best = np.zeros((filters + 1, n + 1))
@@ -83,6 +83,6 @@ def best_filters(traffic, gap, counts, run_ptr, run_next, filters):
                         at = first
                         while cost[at] + rest[at + 1] != found:
                             at += 1
-            best[f, i] = max(found, best[f, i + 1])  # falls with i, whatever sums were rounded to
+            best[f, i] = max(found, best[f, i + 1])  # falls with i, however sums were rounded
             end[f, i] = at
     return best, end

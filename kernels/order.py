@@ -8,7 +8,7 @@ from gpumatch.opcodes import ANY, HI, KIND, LO, NONE, NULL, RANGE, WIDTH
 
 @driver
 def likelihoods(predicates, counts, seen, seen_ptr, seen_total, out):
-    """How likely each predicate holds: by codes of events that were seen, else by the share of codes that it covers.
+    """How likely each predicate is to hold: by codes of observed events, else by the share of codes that it covers.
 
     ``seen[seen_ptr[a] + c]`` is how many observed values of attribute ``a`` have a code below ``c``.
     """
@@ -29,7 +29,7 @@ def likelihoods(predicates, counts, seen, seen_ptr, seen_total, out):
                 covered += high - low + 1
         out[i] = covered / (seen_total if seen_total > 0 else counts[a])
         if kind == ANY and seen_total == 0:
-            out[i] = min(1.0, 4 * out[i])  # a list has several values, any of which will do
+            out[i] = min(1.0, 4 * out[i])  # a list has several values, any of which is enough
 
 
 @driver

@@ -8,7 +8,7 @@ from gpumatch.kernels.bits import ones
 from gpumatch.kernels.compile import driver, scalar
 
 WORD = 64
-FULL = np.int64(-1)  # no node has room, and there is no other that could hold the subscription
+FULL = np.int64(-1)  # no node has room, and no other could hold the subscription
 
 
 @scalar
@@ -66,7 +66,7 @@ def taller(array, nodes):
 
 @scalar
 def open_node(load, room, capacity, used):
-    """The first node not in use that can hold the subscription by itself, or FULL."""
+    """The first unused node that can hold the subscription by itself, or FULL."""
     for j in range(used.size):
         if not used[j] and room[j % room.size] >= 1 and load <= capacity[j % capacity.size]:
             return np.int64(j)
@@ -75,9 +75,9 @@ def open_node(load, room, capacity, used):
 
 @driver
 def assign(order, low, high, cuts, load, room, capacity, limit, by_members, exact):
-    """Which node each subscription goes to, and what space and load the nodes then have; stops at one that fits none.
+    """The node of each subscription, and the resulting space and load of nodes; stops at one that fits nowhere.
 
-    Bounds are numbers of cuts. ``room`` and ``capacity`` are by node, one value stands for all. Among the nodes with
+    Bounds are numbers of cuts. ``room`` and ``capacity`` are by node, or one value for all. Among the nodes with
     room and capacity the one with the least growth wins, the highest of equals: the paper's ``g' + 2``, or exactly.
     Edges of a node are bits, with the number of edges before each word: one look-up counts those below a cut.
     """

@@ -1,7 +1,7 @@
-"""How numba compiles a driver: all that it calls is handed to LLVM once, as a part of it.
+"""How numba compiles a driver: everything that it calls is passed to LLVM once, as a component of the driver.
 
-By itself numba optimises every function, writes machine code for it, and then does the same again for each caller that
-it was inlined into. Only drivers are called from outside, so that is done for them alone; it more than halves the wait.
+By default numba optimises every function, writes machine code for it, and then does the same again for each caller that
+it was inlined into. Only drivers are called from outside, so only they get machine code; the wait more than halves.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numba.core.compiler import Compiler
 
 
 class _NoEnvironment:
-    """In the place of the code generator, where numba tells compiled code about its Python globals: ours uses none."""
+    """Stands in for the code generator where numba tells compiled code about its Python globals: ours uses none."""
 
     def set_env(self, name: str, environment: Any) -> None:
         pass
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]
-    """Code that is linked into others and has no address of its own."""
+    """Code that is linked into other code and has no address of its own."""
 
     def _optimize_functions(self, module: Any) -> None:
         module.data_layout = self._codegen._data_layout
@@ -40,7 +40,7 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]
 
 
 class Whole(Compiler):  # type: ignore[misc]
-    """A driver: a library as numba makes it. What numba compiles on the way, its own functions too, becomes a part."""
+    """A driver: a normal numba library. Everything that numba compiles on the way becomes a component of it."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -55,7 +55,7 @@ class Whole(Compiler):  # type: ignore[misc]
 
 @contextmanager
 def libraries(codegen: Any, kind: type = JITCodeLibrary) -> Iterator[None]:
-    """Libraries made meanwhile are of this kind. The caller holds numba's lock: nobody else makes any."""
+    """Libraries made in this context are of this kind. The caller holds numba's lock: nobody else makes any."""
     before = codegen._library_class
     codegen._library_class = kind
     try:

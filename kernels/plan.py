@@ -1,4 +1,4 @@
-"""What clauses would cost under each index, from how likely their predicates hold."""
+"""The cost of clauses in each index, from how likely their predicates are to hold."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpumatch.opcodes import KIND, NULL, OP_AND, OP_BASE, OP_NOT, OP_OR, OP_TRUE
 
 @driver
 def chances(clause_ptr, likelihood, out):
-    """Per clause how likely its one, two and three rarest predicates hold together; and the sum over all of them.
+    """Per clause, how likely its one, two and three rarest predicates are to hold together; and the sum over all.
 
-    ``out`` is four rows of one number per clause.
+    ``out`` has four rows of one number per clause.
     """
     for c in range(clause_ptr.size - 1):
         one = two = three = 1.0
@@ -34,7 +34,7 @@ def chances(clause_ptr, likelihood, out):
 
 @driver
 def survival(clauses, clause_ptr, clause_program, predicate, likelihood, dim_of, left, loose):
-    """How likely each of these clauses survives the bitsets of dimensions, and whether bounds do not tell all of it."""
+    """How likely each of these clauses is to survive the bitsets of dimensions, and whether bounds do not decide it."""
     for i in range(clauses.size):
         c = clauses[i]
         left[i] = 1.0
@@ -48,7 +48,7 @@ def survival(clauses, clause_ptr, clause_program, predicate, likelihood, dim_of,
 
 @scalar
 def guess_leaf(item, predicate, likelihood, present, at):
-    """How likely a predicate is true and false, and how likely what it waits for is."""
+    """How likely a predicate is to be true and false, and how likely the node that it waits for is."""
     there = present[predicate[WIDTH * item]]
     true, false = likelihood[item], max(there - likelihood[item], 0.0)
     if predicate[WIDTH * item + KIND] == NULL:
@@ -59,7 +59,7 @@ def guess_leaf(item, predicate, likelihood, present, at):
 
 @scalar
 def guess_both(first, second):
-    """Into the first: the chances of XOR over two."""
+    """Into the first: the chances of XOR of the two."""
     odd = first[0] * second[1] + first[1] * second[0]
     even = first[0] * second[0] + first[1] * second[1]
     wakes_odd = min(first[2], second[3]) + min(first[3], second[2])
@@ -69,7 +69,7 @@ def guess_both(first, second):
 
 @scalar
 def guess_all(stack, top, arity, true, false):
-    """Into ``stack[top]``: AND over so many; of OR, if the columns ``true`` and ``false`` are swapped."""
+    """Into ``stack[top]``: AND over ``arity`` operands; or OR, if the columns ``true`` and ``false`` are swapped."""
     for k in range(top + 1, top + arity):
         stack[top, true] *= stack[k, true]
         stack[top, true + 2] = min(stack[top, true + 2], stack[k, true + 2])
@@ -79,7 +79,7 @@ def guess_all(stack, top, arity, true, false):
 
 @driver
 def wakings(clauses, clause_ptr, clause_program, predicate, programs, likelihood, present, out):
-    """How likely each of these clauses is true, and how likely an access child of it is: two rows."""
+    """How likely each of these clauses is to be true, and how likely one of its access children is: two rows."""
     program_ptr, program_item, longest = programs
     stack = np.empty((longest + 1, 4))
     for n in range(clauses.size):

@@ -1,9 +1,9 @@
-"""Postings by (attribute, level, block), and the matching of events through them.
+"""Postings by (attribute, level, block), and matching of events through them.
 
 The codes of an attribute, cut to cells, are the leaves of a binary tree in heap order. A clause hangs on the blocks
-that its access predicate covers; an event visits one block per level. A posting is 12 bytes: four
-for one more of the clause's predicates, rounded outward to 8-bit cells, which are read for all postings of a block and
-end most of them; and eight for the clause and a second such predicate, read where the first one held.
+that its access predicate covers; an event visits one block per level. A posting is 12 bytes: four for one more of the
+clause's predicates, rounded outward to 8-bit cells, which are read for all postings of a block and rule out most of
+them; and eight for the clause and a second such predicate, read if the first one held.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
 from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
 
 ABSENT = 0xFF  # the cell of an attribute that the event lacks: outside every filter
-ANYTHING = np.uint32(0xFF00_0000)  # a filter that lets everything pass, ABSENT too
+ANYTHING = np.uint32(0xFF00_0000)  # a filter that everything passes, even ABSENT
 FILTERED = 0xFFFF  # attributes from here on have no room in a filter
-COMPLETE = np.uint64(0x8000_0000)  # mark beside a posting's clause: nothing is left to verify
+COMPLETE = np.uint64(0x8000_0000)  # mark of a posting's clause: nothing is left to verify
 CLAUSE = 0x7FFF_FFFF
 BELOW = np.uint64(0xFFFF_FFFF)
 U0, U1, U16, U32, LOW16 = np.uint64(0), np.uint64(1), np.uint64(16), np.uint64(32), np.uint64(0xFFFF)
-AHEAD = 16  # candidates by which memory is asked for ahead of its use
+AHEAD = 16  # candidates by which memory is prefetched
 LEVELS = 32  # more levels than a tree of int32 codes has
 SPREAD = 3  # a range is cut into blocks no finer than 1/2**SPREAD of its width, and rounded outward to them
 MANY = 64  # a set of more ranges than this hangs on the blocks of its hull
@@ -82,7 +82,7 @@ def access_blocks(p, predicates, directory, nodes):
 
 @driver
 def find_access(clause_ptr, predicate, start, access):
-    """The place of the first predicate of each clause from ``start`` on that a posting can hang on; others stay."""
+    """The position of the first predicate of each clause from ``start`` on that a posting can hang on; others stay."""
     for c in range(start, access.size):
         for p in range(WIDTH * clause_ptr[c], WIDTH * clause_ptr[c + 1], WIDTH):
             if predicate[p + KIND] <= ANY:
@@ -92,7 +92,7 @@ def find_access(clause_ptr, predicate, start, access):
 
 @driver
 def count_postings(access, predicates, directory, node_count):
-    """Adds up in ``node_count[node + 1]`` how many postings each node holds."""
+    """Adds to ``node_count[node + 1]`` the number of postings of each node."""
     nodes = np.empty(BLOCKS, np.int64)
     for c in range(access.size):
         if access[c] >= 0:
@@ -103,14 +103,14 @@ def count_postings(access, predicates, directory, node_count):
 
 @scalar
 def make_filter(p, predicates, cell_shift):
-    """The predicate as 32 bits: attribute, first cell, width of its cells; and whether that decides it."""
+    """The predicate as 32 bits: attribute, first cell, width of its cells; and whether these decide it."""
     predicate, range_lo, range_hi = predicates
     a, first, last = predicate[p], predicate[p + LO], predicate[p + HI]
     is_range = predicate[p + KIND] == RANGE
     if not is_range:
         first, last = range_lo[first], range_hi[last - 1]
     shift = cell_shift[a]
-    if last < first:  # nothing satisfies it: no cell is so high
+    if last < first:  # nothing satisfies it: no cell is that high
         return np.uint32(a | ((ABSENT - 1) << 16)), True
     first >>= shift
     return np.uint32(a | (first << 16) | (((last >> shift) - first) << 24)), is_range and shift == 0
@@ -118,9 +118,9 @@ def make_filter(p, predicates, cell_shift):
 
 @scalar
 def make_posting(clause, access, exact, bare, clause_ptr, has_program, predicates, multi, cells):
-    """Filter and head of a clause's posting, which hangs on one predicate, or in a group on two: ``access``.
+    """Filter and head of a clause's posting, which hangs on one predicate, or on two in a group: ``access``.
 
-    The filters are its most selective predicates; one that it hangs on is among them only where there is no tree, but
+    The filters are its most selective predicates; one that it hangs on is among them only if there is no tree, but
     a ``bare`` root. ``exact``: do the blocks that it hangs on decide each of these two?
     """
     predicate = predicates[0]
@@ -151,9 +151,9 @@ def make_posting(clause, access, exact, bare, clause_ptr, has_program, predicate
 
 @driver
 def fill_postings(access, parts, clauses, predicates, directory, multi, cells, node_next, postings):
-    """Write the postings; ``node_next`` says where each node's next one goes.
+    """Write the postings; ``node_next`` is where each node's next one goes.
 
-    Ranges in groups lie behind all other predicates; ``parts`` are the two that each stands for. ``cells``: how codes
+    Ranges in groups follow all other predicates; ``parts`` are the two that each stands for. ``cells``: how codes
     are shifted to those of filters; and filters of predicates in groups, 0 for others, and whether they are exact.
     """
     clause_ptr, clause_program = clauses
@@ -188,7 +188,7 @@ def fill_postings(access, parts, clauses, predicates, directory, multi, cells, n
 
 @scalar
 def spread(events, e, multi, cell_shift, row, cell):
-    """Spread event ``e`` over the dense row of codes (of a list: the place of its first entry) and of cells."""
+    """Spread event ``e`` over the dense row of codes (for a list: the index of its first entry) and of cells."""
     entry_ptr, entry_attribute, entry_code = events
     for i in range(entry_ptr[e + 1] - 1, entry_ptr[e] - 1, -1):
         a = entry_attribute[i]
@@ -198,7 +198,7 @@ def spread(events, e, multi, cell_shift, row, cell):
 
 @scalar
 def in_filter(filter, cell):
-    """Does a cell lie in the filter's? Cells wrap around, so that ABSENT is too far for all but ANYTHING."""
+    """Is a cell among the filter's? Cells wrap around, so that ABSENT is too far for all but ANYTHING."""
     return np.uint8(cell - np.uint8(filter >> 16)) <= np.uint8(filter >> 24)
 
 
@@ -210,15 +210,15 @@ def passes(filter, cell):
 
 @scalar
 def block_node(base, levels, level, leaf):
-    """The node of the block that a leaf lies in at a level, in the tree of so many levels below the root ``base``."""
+    """The node of a leaf's block at a level, in a tree of ``levels`` levels below the root ``base``."""
     return base + (1 << level) - 1 + (leaf >> (levels - level))
 
 
 @scalar
 def filter_postings(filters, first, last, cell, found, k):
-    """Append to ``found[:k]`` those of the postings ``first:last`` whose first filter the event passes."""
+    """Append the postings in ``first:last`` whose first filter the event passes to ``found[:k]``."""
     n = np.uint64(k)
-    for q in range(np.uint64(first), np.uint64(last)):  # unsigned: numba need not ask whether an index is negative
+    for q in range(np.uint64(first), np.uint64(last)):  # unsigned, so that numba does not check for negative indexes
         found[n] = np.int64(q)
         n += U1 if passes(filters[q], cell) else U0
     return np.int64(n)
@@ -226,7 +226,7 @@ def filter_postings(filters, first, last, cell, found, k):
 
 @scalar
 def reach_entry(attribute, code, directory, node_ptr, firsts, lasts, n):
-    """Append to ``firsts[:n]`` and ``lasts[:n]`` the runs of postings that a value reaches, one per level."""
+    """Append the runs of postings that a value reaches, one per level, to ``firsts[:n]`` and ``lasts[:n]``."""
     d = 2 * np.int64(attribute)
     base = np.int64(directory[d])
     facts = directory[d + 1]
@@ -245,7 +245,7 @@ def reach_entry(attribute, code, directory, node_ptr, firsts, lasts, n):
 
 @scalar
 def group_code(code, first, last, cuts):
-    """The code in a group of a code of its partner: which of the cuts ``first:last`` is the last one not above it."""
+    """The code in a group for a code of its partner: the last of the cuts ``first:last`` that is not above it."""
     low, high = first, last  # the first cut is 0
     while high - low > 1:
         middle = (low + high) >> 1
@@ -258,7 +258,7 @@ def group_code(code, first, last, cuts):
 
 @scalar
 def group_shift(size):
-    """How far the codes of a group with so many are shifted to 8-bit cells."""
+    """How far codes of a group of ``size`` codes are shifted to 8-bit cells."""
     shift = 0
     while size > (CELLS << shift):
         shift += 1
@@ -269,7 +269,7 @@ def group_shift(size):
 def reach(events, e, directory, node_ptr, firsts, lasts):
     """Runs of postings that event ``e`` reaches, one per level and entry; returns how many are not empty.
 
-    Finding them all before any is read lets the memory system fetch them side by side.
+    Finding them all before reading any lets the memory system fetch them in parallel.
     """
     entry_ptr, entry_attribute, entry_code = events
     n = 0
@@ -280,9 +280,9 @@ def reach(events, e, directory, node_ptr, firsts, lasts):
 
 @scalar
 def find_group(line, start, rows, lines, group_ptr, cuts):
-    """The group of an event in a line, its code there, and its cell; no group is -1.
+    """The group of an event in a line, its code there, and its cell; -1 for no group.
 
-    The event's codes by attribute are those in ``rows`` from ``start`` on.
+    The event's codes by attribute are in ``rows`` from ``start`` on.
     """
     owner, partner = rows[start + lines[LINE * line]], rows[start + lines[LINE * line + 1]]
     if owner < 0 or partner < 0:
@@ -297,7 +297,7 @@ def find_group(line, start, rows, lines, group_ptr, cuts):
 
 @scalar
 def reach_groups(row, compounds, directory, node_ptr, cell, firsts, lasts, n):
-    """The same of an event's groups, appended; its codes there become cells, as those of attributes are."""
+    """The same for an event's groups, appended; its codes there become cells, like those of attributes."""
     lines, group_ptr, cuts = compounds
     for line in range(lines.size // LINE):
         group, code, cell[row.size + line] = find_group(line, 0, row, lines, group_ptr, cuts)
@@ -328,17 +328,17 @@ def collect(runs, firsts, lasts, filters, heads, cell, found):
 
 @scalar
 def ask_for_row(first, predicate):
-    """Ask for the predicates of a clause: the line of the first one and the next."""
+    """Prefetch the predicates of a clause: the cache line of the first one and the next."""
     prefetch(predicate, WIDTH * first)
     prefetch(predicate, WIDTH * first + 16)
 
 
 @scalar
 def verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n):
-    """Append to ``out[:n]`` the rows of those of the heads ``found[:k]`` and of ``rest`` that event ``e`` satisfies.
+    """Append to ``out[:n]`` the rows of the heads ``found[:k]`` and of ``rest`` that event ``e`` satisfies.
 
-    Programs are evaluated at the end, by a loop of their own: in the first one they would slow down all clauses. What
-    waits for that is kept in ``found``, which has room for the rest, too.
+    Programs are evaluated at the end, in a loop of their own: in the first one they would slow down all clauses.
+    Clauses that wait for it are kept in ``found``, which has room for the rest, too.
     """
     clause_row, clause_ptr, clause_program = clauses
     program_ptr, program_item, predicate = programs[0], programs[1], predicates[0]
@@ -377,9 +377,9 @@ def verify(e, once, had, found, k, rest, row, event, clauses, predicates, progra
 def match_postings(
     events, n_rows, once, attributes, compounds, directory, postings, rest, clauses, predicates, programs
 ):
-    """Rows that events satisfy, as offsets and rows, ascending and each once per event.
+    """Rows that events satisfy, as offsets and rows, ascending and without repeats in an event.
 
-    A clause whose row is below zero is passed over; with ``once`` so is one whose row the event has already.
+    Clauses with a negative row are skipped, and with ``once`` those whose row the event has already.
     """
     entry_ptr, entry_attribute, entry_code = events
     multi, presence, cell_shift = attributes
@@ -421,7 +421,7 @@ def match_postings(
 
 @driver
 def match_rest(events, n_rows, once, attributes, rest, clauses, predicates, programs):
-    """The same where there are no postings: all clauses are tested. It is soon compiled, for those who have few."""
+    """The same without postings: all clauses are tested. It compiles quickly, for users with few clauses."""
     entry_ptr, entry_attribute, entry_code = events
     multi, presence, cell_shift = attributes
     row, cell = np.full(multi.size, -1, np.int32), np.full(multi.size, ABSENT, np.uint8)
@@ -448,7 +448,7 @@ def match_rest(events, n_rows, once, attributes, rest, clauses, predicates, prog
 
 @driver
 def pack_directory(directory, node_ptr, packed):
-    """Two words per attribute, side by side for matching: root node; levels that have postings, their number, shift."""
+    """Two words per attribute, side by side for matching: root node; levels with postings, levels in all, shift."""
     node_base, node_levels, node_shift = directory
     for a in range(node_base.size):
         mask = np.uint64(0)

@@ -1,7 +1,7 @@
 """Does an event satisfy a clause? Predicates over codes, and programs over predicates in three-valued logic.
 
 A predicate is four numbers side by side: attribute, kind, lo, hi. An event is spread over a dense row: ``row[a]`` is
-the code of attribute ``a``, or for a multi-valued one the place of its first entry, and -1 where the event lacks it.
+the code of attribute ``a``, or for a multi-valued one the index of its first entry, and -1 if the event lacks it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def any_in_ranges(attribute, entry, entry_last, entry_attribute, entry_code, fir
 
 @scalar
 def predicate_holds(p, row, event, predicates):
-    """Does the predicate at place ``p`` hold?"""
+    """Does the predicate at position ``p`` hold?"""
     entry_last, entry_attribute, entry_code = event
     predicate, range_lo, range_hi = predicates
     a, kind, lo, hi = predicate[p], predicate[p + KIND], predicate[p + LO], predicate[p + HI]
@@ -72,7 +72,7 @@ def predicate_holds(p, row, event, predicates):
 
 @scalar
 def clause_holds(clause, row, event, clause_ptr, predicates):
-    """All predicates of a clause, the most selective first."""
+    """Do all predicates of a clause hold? The most selective come first."""
     predicate = predicates[0]
     for p in range(WIDTH * clause_ptr[clause], WIDTH * clause_ptr[clause + 1], WIDTH):
         if predicate[p + KIND] == RANGE:  # nearly all are: tested here, without a call
@@ -109,7 +109,7 @@ def program_holds(program, row, event, predicates, program_ptr, program_item, pr
 
 @scalar
 def satisfies(c, row, event, clause_ptr, clause_program, predicates, program_ptr, program_item, presence, stack):
-    """All of a clause: its predicates, and its program if it has one."""
+    """Does a clause hold: its predicates, and its program if it has one?"""
     if not clause_holds(c, row, event, clause_ptr, predicates):
         return False
     g = clause_program[c]

@@ -1,8 +1,8 @@
-"""Grids of two attributes: clauses found by a pair of their predicates, and the matching of events through them.
+"""Grids of two attributes: clauses found by a pair of their predicates, and matching of events through them.
 
 A grid cuts the code lines of its two attributes, the owner and the partner, into blocks of equal size; a cell is a pair
 of blocks, numbered row by row. A clause hangs in the cells that its two access predicates touch; an event has one cell
-in each grid of two attributes that it has. A posting is three numbers: two further predicates of the clause, rounded
+in each grid of two attributes that it has. A posting is three numbers: two more predicates of the clause, rounded
 outward to 8-bit cells as in ``postings``, and the clause.
 """
 
@@ -17,12 +17,12 @@ from gpumatch.kernels.rows import START, grow, sort_unique
 from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
 
 RECORD = 3  # numbers per posting
-STEP = 2  # levels by which blocks get coarser: few sizes of blocks are few grids
+STEP = 2  # levels by which blocks get coarser: few sizes of blocks mean few grids
 
 
 @driver
 def find_pairs(clause_ptr, predicate, multi, clauses, one, two):
-    """Places of the first two predicates of each clause that can hang in a grid; -1 where there are no two.
+    """Positions of the first two predicates of each clause that can hang in a grid; -1 if there are no two.
 
     They are on different attributes, at most one of them a list: an event with two long lists would have a cell for
     each pair of their values.
@@ -44,7 +44,7 @@ def find_pairs(clause_ptr, predicate, multi, clauses, one, two):
 def touched(p, predicates, shift, blocks):
     """Blocks of ``2**shift`` codes that the predicate touches, ascending; as many as there is room for, and one more.
 
-    Returns their number, which is above ``blocks.size`` if there was no room for all.
+    Returns their number, which exceeds ``blocks.size`` if there was no room for all.
     """
     predicate, range_lo, range_hi = predicates
     is_range = predicate[p + KIND] == RANGE
@@ -68,7 +68,7 @@ def touched(p, predicates, shift, blocks):
 def choose_blocks(one, two, predicates, depth, bits, limit, shape, count):
     """How finely each clause's two predicates are cut, so that they touch at most ``limit`` cells; and how many.
 
-    ``bits`` are those of block numbers at the finest, side by side for both; the coarser ones that fit go to ``shape``.
+    ``bits`` are those of the finest block numbers, side by side for both; the coarser ones that fit go to ``shape``.
     """
     predicate = predicates[0]
     blocks = np.empty(limit, np.int64)
@@ -98,7 +98,7 @@ def unpack(facts):
 
 @driver
 def count_cells(places, predicates, grid_facts, limit, first, cell_count):
-    """Adds up in ``cell_count[cell + 1]`` how many postings each cell has; a clause's first cell goes to ``first``."""
+    """Adds to ``cell_count[cell + 1]`` the number of postings of each cell; a clause's first cell goes to ``first``."""
     grid, one, two = places
     rows, columns = np.empty(limit, np.int64), np.empty(limit, np.int64)
     for i in range(grid.size):
@@ -114,9 +114,9 @@ def count_cells(places, predicates, grid_facts, limit, first, cell_count):
 
 @scalar
 def make_posting(clause, one, two, exact, clause_ptr, has_program, predicates, multi, filter_shift):
-    """Filters and head of a clause's posting; ``exact`` tells which of its two access predicates the cells decide.
+    """Filters and head of a clause's posting; ``exact``: which of its two access predicates the cells decide.
 
-    Other predicates are filters first, for the cells have tested the access predicates roughly.
+    Other predicates are filters first, since the cells have tested the access predicates roughly.
     """
     predicate = predicates[0]
     filters = (ANYTHING, ANYTHING)
@@ -142,7 +142,7 @@ def make_posting(clause, one, two, exact, clause_ptr, has_program, predicates, m
 
 @driver
 def fill_cells(start, places, clauses, predicates, multi, filter_shift, grid_facts, limit, cell_next, out):
-    """Write the postings of clauses from ``start`` on; ``cell_next`` says where each cell's next one goes."""
+    """Write the postings of clauses from ``start`` on; ``cell_next`` is where each cell's next one goes."""
     grid, one, two = places
     clause_ptr, clause_program = clauses
     rows, columns = np.empty(limit, np.int64), np.empty(limit, np.int64)
@@ -173,7 +173,7 @@ def reach_cells(events, e, row, multi, grids, hits, cells):
     for i in range(entry_ptr[e], entry_ptr[e + 1]):
         a = entry_attribute[i]
         k = 0
-        for g in range(grid_ptr[a], grid_ptr[a + 1]):  # without a branch, which nobody could predict
+        for g in range(grid_ptr[a], grid_ptr[a + 1]):  # without a branch, which would be unpredictable
             hits[k] = g
             k += row[grid_partner[g]] >= 0
         for h in range(k):
@@ -225,7 +225,7 @@ def match_pairs(events, n_rows, once, attributes, grids, postings, clauses, pred
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
     stack = np.empty(programs[2] + 1, np.uint8)
-    rest = np.zeros(0, np.int32)  # clauses outside grids are no concern of theirs
+    rest = np.zeros(0, np.int32)  # clauses outside grids are not handled here
     found = np.empty(START, np.int64)
     cells = np.empty(START, np.int64)
     hits = np.empty(grids[1].size + 1, np.int64)

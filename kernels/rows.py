@@ -1,4 +1,4 @@
-"""Matched rows of one event: brought into ascending order, each once."""
+"""Matched rows of one event: sorted in ascending order, without repeats."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from gpumatch.kernels.bits import trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 
 SMALL = 24  # up to here an insertion sort beats the bitmap
-START = 1024  # places of a buffer before it grows
+START = 1024  # initial size of a buffer
 
 
 @scalar
 def grow(buffer):
     """The buffer's contents in one of twice the size."""
     larger = np.empty(2 * buffer.size, buffer.dtype)
-    for i in range(buffer.size):  # a slice assigned would compile the texts of its errors, for seconds
+    for i in range(buffer.size):  # assigning a slice would compile its error messages, which takes seconds
         larger[i] = buffer[i]
     return larger
 
 
 @scalar
 def is_had(row, e, once, had):
-    """Need event ``e`` not look for the row: is it gone, or one of those found ``once`` that the event has already?"""
+    """Can event ``e`` skip the row: is it removed, or one to find only ``once`` that the event has already?"""
     return once and (row < 0 or had[row] == e)
 
 
@@ -82,7 +82,7 @@ def _sort_few(rows, first, last):
 
 @driver
 def merge_rows(offsets, rows, other_offsets, other_rows):
-    """Rows of each event from two results, ascending, those in both once."""
+    """Rows of each event from two results, ascending, without repeats."""
     out = np.empty(rows.size + other_rows.size, np.int32)
     out_offsets = np.zeros(offsets.size, np.int64)
     n = 0

@@ -1,11 +1,11 @@
 """TAMA's tables: every predicate of a clause hangs on the cells of its codes, and matching counts the hits.
 
-The codes of an attribute, cut to finest cells, are the leaves of a binary tree. Four levels of it are laid side by side
-in *bricks* of 15 nodes and an unused one: 64 bytes of pointers, whose postings are neighbours too. An event reads one
-brick for four levels. Predicates of single codes hang on a table of codes where cells are coarser.
+The codes of an attribute, cut to finest cells, are the leaves of a binary tree. Four of its levels are side by side in
+*bricks* of 15 nodes and an unused one: 64 bytes of pointers, whose postings are neighbours, too. An event reads one
+brick for four levels. Predicates of single codes hang on a table of codes if cells are coarser.
 
 A posting is a clause and a mark of doubt: the cell reaches beyond the predicate. In lists of multi-valued attributes it
-is the number of a predicate instead: several values may hit it, and it counts once.
+is the number of a predicate instead: several values may hit that, but it counts once.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, WIDTH
 BASE, FACTS, TOP, CODES = 0, 1, 2, 3
 WORDS = 4
 BRICK = 16
-MOST = 127  # predicates of a clause that are counted; those beyond are verified
-LEFT = 0x7F  # bits of a counter for the hits that are still to come; the one above them is set if a hit is in doubt
+MOST = 127  # most predicates of a clause that are counted; further ones are verified
+LEFT = 0x7F  # bits of a counter for the hits still missing; the bit above is set if a hit is in doubt
 HEIGHTS = 0xFFFF_FFFF
-CELLS = 80  # more than a range has: two per level, and two in doubt
-LOOKUPS = 34  # no fewer than the nodes that one value reads
-PADDING = 4  # postings are copied so many at a time, and the array goes on so far behind the last one
-AHEAD = 16  # reads by which memory is asked for ahead of its use
+CELLS = 80  # more than a range can have: two per level, and two in doubt
+LOOKUPS = 34  # at least the nodes that one value reads
+PADDING = 4  # postings are copied this many at a time, so the array has as many more after the last one
+AHEAD = 16  # reads by which memory is prefetched
 
 
 @scalar
 def finest(code, a, shift, line):
-    """The finest cell of a code: from the table of cells, where the attribute has one, else its leading bits."""
+    """The finest cell of a code: from the attribute's table of cells if it has one, else its leading bits."""
     cell_ptr, cells = line
     if cells.size > 0 and cell_ptr[a + 1] > cell_ptr[a]:
         return np.int64(cells[cell_ptr[a] + code])
@@ -43,7 +43,7 @@ def finest(code, a, shift, line):
 
 @scalar
 def node_at(base, top, height, cell):
-    """The node of a cell that is ``height`` levels above the finest."""
+    """The node of a cell ``height`` levels above the finest."""
     while height >= 4:
         base += BRICK * ((top >> 3) + 1)
         top >>= 4
@@ -54,11 +54,11 @@ def node_at(base, top, height, cell):
 
 @scalar
 def whole_cells(first, last, a, directory, nodes, n):
-    """Append to ``nodes[:n]`` those of the largest cells that make up the finest ones ``first..last``."""
+    """Append to ``nodes[:n]`` the nodes of the largest cells that make up the finest ones ``first..last``."""
     base, top = directory[WORDS * a + BASE], directory[WORDS * a + TOP]
     heights = 0
     height = 0
-    if last == top:  # nothing lies behind it: as if there were a power of two of cells, which makes larger ones
+    if last == top:  # nothing follows: as if there were a power of two of cells, which makes larger ones
         while last & (last + 1):
             last |= last + 1
     while first <= last:
@@ -82,7 +82,7 @@ def whole_cells(first, last, a, directory, nodes, n):
 
 @scalar
 def cut_range(lo, hi, count, before, a, directory, line, nodes):
-    """Nodes of the cells that cover codes ``lo..hi`` of ``count``: how many are in doubt, which come first, and all.
+    """Nodes of the cells that cover codes ``lo..hi`` of ``count``: the number in doubt, which come first, and of all.
 
     Also returns the finest cell that the range ends within, or -1. The predicate's next range may share it and gets it
     as ``before``: it must not hang there twice.
@@ -107,7 +107,7 @@ def cut_range(lo, hi, count, before, a, directory, line, nodes):
 
 @scalar
 def ranges_of(p, predicate):
-    """Where the ranges of the predicate at ``p`` are, from first to last; a RANGE is its own only one."""
+    """Where the ranges of the predicate at ``p`` are, from first to last; a RANGE is its own only range."""
     if predicate[p + KIND] == RANGE:
         return 0, 1
     return predicate[p + LO], predicate[p + HI]
@@ -123,7 +123,7 @@ def range_at(p, r, predicates):
 
 @scalar
 def is_single(p, predicates):
-    """Has each range of the predicate at ``p`` one code at most?"""
+    """Does each range of the predicate at ``p`` have at most one code?"""
     first, last = ranges_of(p, predicates[0])
     for r in range(first, last):
         lo, hi = range_at(p, r, predicates)
@@ -134,7 +134,7 @@ def is_single(p, predicates):
 
 @driver
 def find_singles(first, last, clause_ptr, predicates, found):
-    """Marks the attributes that have a predicate of single codes in one of the clauses."""
+    """Marks attributes with a predicate of single codes in one of the clauses."""
     predicate = predicates[0]
     for p in range(WIDTH * clause_ptr[first], WIDTH * clause_ptr[last], WIDTH):
         if predicate[p + KIND] <= ANY and not found[predicate[p]]:
@@ -153,7 +153,7 @@ def counted(clause, clause_ptr, predicate):
 
 @scalar
 def hang(p, posting, verify, predicates, counts, directory, line, nodes, node_next, postings):
-    """Write the postings of the predicate at ``p``, or only count them where there is no room for any."""
+    """Write the postings of the predicate at ``p``, or only count them if there is no room for any."""
     a = predicates[0][p]
     table = directory[WORDS * a + CODES]
     single = table >= 0 and is_single(p, predicates)
@@ -178,7 +178,7 @@ def hang(p, posting, verify, predicates, counts, directory, line, nodes, node_ne
 def hang_clauses(first, last, verify, clauses, predicates, multi, counts, directory, line, node_next, postings, sums):
     """Hang all predicates of the clauses ``first:last``. Without room for postings this counts them by node.
 
-    ``sums`` are filled too: how many hits each clause needs, and the clause of each predicate on a list attribute.
+    ``sums`` are also filled: how many hits each clause needs, and the clause of each predicate on a list attribute.
     Postings are in doubt if ``verify`` is on and their cell reaches too far, or if more of the clause must be checked.
     """
     clause_ptr, clause_program = clauses
@@ -216,7 +216,7 @@ def widest(entry_ptr):
 
 @scalar
 def look_up(events, e, multi, directory, line, node_ptr, nodes):
-    """Nodes that event ``e`` reads: those of lists from the back of ``nodes``, all others from its front."""
+    """Nodes that event ``e`` reads: those of lists from the end of ``nodes``, all others from its start."""
     entry_ptr, entry_attribute, entry_code = events
     n = 0
     back = nodes.size
@@ -278,7 +278,7 @@ def fetch(nodes, first, last, node_ptr, postings, lasts):
 
 @scalar
 def gather(first, last, firsts, lasts, postings, hits, n):
-    """Append runs of postings to ``hits[:n]``, four at a time: most are shorter, and the next one covers the excess."""
+    """Append runs of postings to ``hits[:n]``, four at a time: most are shorter, and the next one hides the excess."""
     for r in range(first, last):
         end = n + lasts[r] - firsts[r]
         for q in range(firsts[r], lasts[r], PADDING):
@@ -290,7 +290,7 @@ def gather(first, last, firsts, lasts, postings, hits, n):
 
 @scalar
 def count_hits(hits, n, counter, found):
-    """Count down the clauses of ``hits[:n]``. Those that got all they need are ``found``, with any doubt."""
+    """Count down the clauses of ``hits[:n]``. Those with all hits that they need are ``found``, with any doubt."""
     k = 0
     for i in range(n):
         hit = np.int64(hits[i])
@@ -319,7 +319,7 @@ def count_lists(hits, first, last, owner, had, counter, found, k):
 
 @scalar
 def restore(hits, singles, n, owner, had, counter):
-    """Count up again what was counted down, so that nothing is left of the event."""
+    """Count up again what was counted down, so that no trace of the event is left."""
     for i in range(singles):
         c = hits[i] >> 1
         counter[c] = (counter[c] + 1) & LEFT
@@ -340,9 +340,9 @@ def holds(c, row, event, clauses, predicates, programs):
 
 @scalar
 def settle(e, once, start, found, k, rest, had, row, event, clauses, predicates, programs, out, last):
-    """Append to ``out[:last]`` the rows of those of ``found[:k]`` and ``rest`` that event ``e`` satisfies.
+    """Append to ``out[:last]`` the rows of ``found[:k]`` and ``rest`` that event ``e`` satisfies.
 
-    What is certain comes first: with ``once`` it may spare the others a check.
+    Certain ones come first: with ``once`` they may save the others a check.
     """
     clause_row = clauses[0]
     doubtful = 0
@@ -367,10 +367,10 @@ def settle(e, once, start, found, k, rest, had, row, event, clauses, predicates,
 
 @driver
 def match_tables(events, start, n_rows, once, check, attributes, directory, line, tables, clauses, predicates, program):
-    """Rows that events satisfy, as offsets and rows, ascending and each once per event; and how many are false.
+    """Rows that events satisfy, as offsets and rows, ascending and without repeats in an event; and how many are false.
 
-    A clause whose row is below zero is passed over; with ``once`` so is one whose row the event has already. False
-    rows are counted only of the events to ``check``.
+    Clauses with a negative row are skipped, and with ``once`` those whose row the event has already. False
+    rows are counted only for the events to ``check``.
     """
     entry_ptr, entry_attribute, entry_code = events
     multi, presence = attributes
@@ -412,7 +412,7 @@ def match_tables(events, start, n_rows, once, check, attributes, directory, line
         restore(hits, total, total + more, owner, had_list, counter)
         while out.size - n < k + rest.size:
             out = grow(out)
-        if check[e]:  # first as if all that was found were in doubt
+        if check[e]:  # first as if everything found were in doubt
             doubted = found[:k] | 1
             last = settle(e, once, start, doubted, k, rest, had, row, event, clauses, predicates, programs, out, n)
             false[e] = n - sort_unique(out, n, last, words, summary)

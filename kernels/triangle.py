@@ -1,9 +1,9 @@
 """GEM's triangles: which clauses an event can satisfy, by cells of (low, high) in every dimension (paper 003).
 
-A clause lies in one cell per dimension: the row of its high bound, the column of its low one. Rows of cells follow each
-other, row ``i`` has ``i + 1`` of them; the last cell of a dimension holds the clauses that leave it unconstrained. An
+A clause lies in one cell per dimension: the row of its high bound, the column of its low one. Cells are stored row by
+row, with ``i + 1`` of them in row ``i``; the last cell of a dimension holds the clauses that leave it unconstrained. An
 event in cell ``v`` passes the rows above ``v`` left of column ``v`` outright; row and column ``v`` are compared; the
-rest is excluded. Candidates become fewer by one dimension after another, those that let the fewest pass first.
+rest is excluded. Candidates are reduced by one dimension after another, the most selective first.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gpumatch.opcodes import HI, KIND, LO, RANGE, SET, WIDTH
 MISSING = np.int32(-1)  # the code of an attribute that the event lacks, and the low bound of unconstrained clauses
 OPEN = np.int32(0x7FFF_FFFF)  # their high bound
 U1, ALL = np.uint64(1), ~np.uint64(0)
-ANDED, KEPT = 10, 2  # shifts: how many clauses a bitset ANDs, or gets bit by bit, in the time that testing one takes
-AHEAD = 16  # candidates by which memory is asked for ahead of its use
+ANDED, KEPT = 10, 2  # shifts: how many clauses a bitset ANDs, or gets bit by bit, in the time of testing one
+AHEAD = 16  # candidates by which memory is prefetched
 
 
 @driver
@@ -61,7 +61,7 @@ def hull(first, last, range_lo, range_hi):
 
 @driver
 def count_passing(bounds, clauses, count_ptr, count):
-    """Per dimension and code, the missing one first: how many clauses have it within their bounds."""
+    """Per dimension and code, the missing one first: how many clauses contain it in their bounds."""
     for d in range(count_ptr.size - 1):
         base, end = count_ptr[d], count_ptr[d + 1]
         for b in range(2 * d * clauses, 2 * (d + 1) * clauses, 2):
@@ -76,7 +76,7 @@ def count_passing(bounds, clauses, count_ptr, count):
 
 @scalar
 def passing(d, code, counts):
-    """How many clauses dimension ``d`` lets pass: all, less #(high < code), less #(low > code)."""
+    """How many clauses dimension ``d`` lets pass: all, minus #(high < code), minus #(low > code)."""
     count_ptr, count = counts
     return np.int64(count[count_ptr[d] + code + 1])
 
@@ -85,8 +85,8 @@ def passing(d, code, counts):
 def decide(clauses, pass_count, cost, order):
     """The paper's decision algorithm: dimensions that exclude anything into ``order``, the most selective first.
 
-    Returns their number, and how many of them go by cells; the others test what candidates are left then, once these
-    are fewer than what cells would ``cost``, in tests of clauses.
+    Returns their number, and how many of them use cells; the others test the remaining candidates, once these are
+    fewer than the ``cost`` of cells, in tests of clauses.
     """
     used = 0
     for d in range(pass_count.size):
@@ -108,7 +108,7 @@ def decide(clauses, pass_count, cost, order):
 
 @scalar
 def cell_at(d, code, cells, starts):
-    """The cell of dimension ``d`` that a code lies in; for a missing one, the number behind all cells."""
+    """The cell of dimension ``d`` that contains a code; for a missing one, the number after all cells."""
     if code < 0:
         return cells
     first, last = 0, cells - 1
@@ -131,7 +131,7 @@ def row_start(d, i, cells):
 def within(at, code, bounds):
     """Neither of Theorems 1 and 2: the code is not below the low bound of clause ``at``, nor above the high one."""
     b = np.uint64(2 * at)
-    return (bounds[b] <= code) & (bounds[b + U1] >= code)  # without a branch, which would often be guessed wrong
+    return (bounds[b] <= code) & (bounds[b + U1] >= code)  # without a branch, which would often be mispredicted
 
 
 @scalar
@@ -157,7 +157,7 @@ def include(d, code, clauses, grid, found):
 
 @scalar
 def exclude(d, code, clauses, grid, words):
-    """Take the clauses that dimension ``d`` does not let pass out of a bitset."""
+    """Remove the clauses that dimension ``d`` does not let pass from a bitset."""
     cells, starts, cell_ptr, cell_sub, bounds = grid
     v = cell_at(d, code, cells, starts)
     base = d * clauses
@@ -176,7 +176,7 @@ def exclude(d, code, clauses, grid, words):
 
 @scalar
 def keep(first, last, cell_sub, words, kept):
-    """Put those of the clauses in ``cell_sub[first:last]`` that the bitset ``words`` has into ``kept`` too."""
+    """Add the clauses in ``cell_sub[first:last]`` that are in the bitset ``words`` to ``kept``."""
     for q in range(first, last):
         w = cell_sub[q] >> 6
         kept[w] |= words[w] & (U1 << np.uint64(cell_sub[q] & 63))
@@ -184,10 +184,10 @@ def keep(first, last, cell_sub, words, kept):
 
 @scalar
 def intersect(d, code, grid, caches, words, kept):
-    """Into ``kept`` those of a bitset that touch the event's cell in dimension ``d``, and some that do not.
+    """Into ``kept``, the members of a bitset that touch the event's cell in dimension ``d``, and some that do not.
 
-    The nearest cached bitset lacks clauses of the cells between: rows that it lies above, or columns that it lies left
-    of. What it has too many is left to comparisons.
+    The nearest cached bitset lacks clauses of the cells in between: rows that it lies above, or columns that it lies
+    left of. Excess members are left to comparisons.
     """
     cells, starts, cell_ptr, cell_sub, _ = grid
     nearest, cache_cell, cache_bits, _ = caches
@@ -222,7 +222,7 @@ def unpack(words, found):
 
 @scalar
 def select(d, code, clauses, bounds, found, k):
-    """The selection method: keep those of ``found[:k]`` that dimension ``d`` lets pass."""
+    """The selection method: keep the clauses in ``found[:k]`` that dimension ``d`` lets pass."""
     base = d * clauses
     kept = 0
     for i in range(k):
@@ -235,7 +235,7 @@ def select(d, code, clauses, bounds, found, k):
 
 @scalar
 def all_of(clauses, words):
-    """Fill a bitset with so many clauses."""
+    """Fill a bitset with ``clauses`` clauses."""
     words[:] = ALL
     if clauses & 63:
         words[clauses >> 6] = (U1 << np.uint64(clauses & 63)) - U1
@@ -277,9 +277,9 @@ def candidates(clauses, codes, grid, counts, caches, scratch, found):
 
 @driver
 def match_triangles(events, n_rows, once, span, attributes, dims, index, clauses, predicates, programs):
-    """Rows that events satisfy, as offsets and rows, ascending and each once per event.
+    """Rows that events satisfy, as offsets and rows, ascending and without repeats in an event.
 
-    A clause whose row is below zero is passed over; with ``once`` so is one whose row the event has already.
+    Clauses with a negative row are skipped, and with ``once`` those whose row the event has already.
     """
     entry_ptr, entry_attribute, entry_code = events
     multi, presence = attributes

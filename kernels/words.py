@@ -1,4 +1,4 @@
-"""Bits of 512 events side by side, as eight words: what one vector instruction or two combine."""
+"""Bits of 512 events side by side, as eight words, which one or two vector instructions combine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVENTS = 64 * WORDS
 
 
 def _combination(combine: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
-    """``function(words, to, a, b)``: combine the eight words at ``a`` and ``b`` to those at ``to``; is a bit left?"""
+    """``function(words, to, a, b)``: combine the eight words at ``a`` and ``b`` into those at ``to``; is a bit set?"""
 
     @intrinsic
     def function(typingctx: Any, words: Any, to: Any, a: Any, b: Any) -> Any:
@@ -37,4 +37,4 @@ def _combination(combine: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
 
 and_words = _combination(lambda builder, a, b: builder.and_(a, b))
 or_words = _combination(lambda builder, a, b: builder.or_(a, b))
-cut_words = _combination(lambda builder, a, b: builder.and_(a, builder.not_(b)))  # a but not b
+cut_words = _combination(lambda builder, a, b: builder.and_(a, builder.not_(b)))  # a without b

@@ -1,4 +1,4 @@
-"""``build_index``: the subscriptions of a DataFrame into a saved index."""
+"""``build_index``: build and save an index from a DataFrame of subscriptions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build_index(
     index: Any = "auto",
     on_error: Literal["raise", "collect"] = "raise",
 ) -> gm.Matcher:
-    """Collect ids and expressions to the driver, build an index of them and save it in the folder ``path``.
+    """Collect ids and expressions to the driver, build an index and save it in the folder ``path``.
 
     ``weight`` and ``destination`` name further columns: a number, by which ``top`` finds the heaviest subscriptions,
     and where matches are to go.

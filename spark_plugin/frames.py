@@ -1,4 +1,4 @@
-"""What ``match_events`` and ``build_index`` need of DataFrames."""
+"""DataFrame helpers for ``match_events`` and ``build_index``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_DEFAULT_PYTHON = "python3"  # what PySpark takes
+_DEFAULT_PYTHON = "python3"  # PySpark's default
 
 
 def check_frame(frame: object, what: str) -> None:
-    """Only DataFrames of PySpark, classic or Connect."""
+    """Accept only PySpark DataFrames, classic or Connect."""
     try:
         from pyspark.sql import DataFrame
     except ModuleNotFoundError as error:
@@ -30,7 +30,7 @@ def check_frame(frame: object, what: str) -> None:
 
 
 def select(frame: DataFrame, names: Iterable[str], what: str) -> DataFrame:
-    """The columns of these exact names; each must be there once."""
+    """The columns with exactly these names; each must occur once."""
     present = frame.columns
     wanted = list(names)
     for name in wanted:
@@ -50,9 +50,9 @@ def is_local(session: SparkSession) -> bool:
 
 @contextmanager
 def own_python(session: SparkSession) -> Iterator[None]:
-    """Local workers run the Python of this process, where PYSPARK_PYTHON does not name another.
+    """Run local workers with the Python of this process, unless PYSPARK_PYTHON names another.
 
-    Else Spark takes the first python3 on the PATH, which in a virtual environment is often another one.
+    Spark's default is the first python3 on the PATH, which is often wrong in a virtual environment.
     """
     context: Any = getattr(session, "_sc", None)
     if context is None or not context.master.startswith("local") or context.pythonExec != _DEFAULT_PYTHON:
@@ -66,7 +66,7 @@ def own_python(session: SparkSession) -> Iterator[None]:
 
 
 def map_in_arrow(frame: DataFrame, function: Callable[[Any], Iterator[Any]], schema: StructType | str) -> DataFrame:
-    """``mapInArrow``, also without pandas: classic PySpark asks for it there, and then makes no use of it."""
+    """``mapInArrow``, also without pandas: classic PySpark requires it here, but does not use it."""
     try:
         return frame.mapInArrow(function, schema)
     except ImportError:

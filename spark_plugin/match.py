@@ -161,7 +161,7 @@ def _returned(columns: Sequence[str], subscription: str) -> list[str]:
 
 
 def _matcher(index: str | os.PathLike[str] | gm.Matcher, id_type: str | None) -> gm.Matcher | None:
-    """The matcher to check against; None where only the executors can open it."""
+    """The matcher to check against; None if only the executors can open it."""
     if isinstance(index, gm.Matcher):
         return index
     if id_type is None:
@@ -172,7 +172,7 @@ def _matcher(index: str | os.PathLike[str] | gm.Matcher, id_type: str | None) ->
 
 
 def _absolute(index: str | os.PathLike[str]) -> str:
-    """Executors have another working directory."""
+    """An absolute path: executors have a different working directory."""
     path = os.fspath(index)
     if "://" in path:
         raise StorageError(f"{path} is not a folder that Python can open: use a mounted path, or pass a Matcher")
@@ -180,7 +180,7 @@ def _absolute(index: str | os.PathLike[str]) -> str:
 
 
 def _check_types(columns: StructType, schema: gm.Schema) -> None:
-    """What the executors would find, found with one made-up event of the same types."""
+    """Find type errors now, with one made-up event of the same types, not on the executors."""
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -190,14 +190,14 @@ def _check_types(columns: StructType, schema: gm.Schema) -> None:
             arrays.append(_blank(to_arrow_type(field.dataType)))
         except PySparkTypeError:
             raise SchemaError(
-                f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot hand to Python: "
-                f"leave it out by columns=, or cast it"
+                f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot pass to Python: "
+                f"leave it out with columns=, or cast it"
             ) from None
     gm.EventBatch.of(pa.RecordBatch.from_arrays(arrays, names=columns.names), schema)
 
 
 def _blank(kind: Any) -> Any:
-    """One value of an Arrow type, not null: zero, the empty string, the empty list."""
+    """One non-null value of an Arrow type: zero, the empty string, the empty list."""
     buffers = [None, *[pa.py_buffer(bytes(16))] * (kind.num_buffers - 1)]
     children = [_blank(kind.field(i).type) for i in range(kind.num_fields)]
     return pa.Array.from_buffers(kind, 1, buffers, children=children)

@@ -1,4 +1,4 @@
-"""Matchers for executors that share no folder with the driver: as an archive that Spark copies and unpacks."""
+"""Ships a matcher to executors that share no folder with the driver, as an archive that Spark unpacks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _saved: WeakKeyDictionary[gm.Matcher, tuple[Snapshot, str]] = WeakKeyDictionary(
 def ship(session: SparkSession, matcher: gm.Matcher) -> str:
     """The name under which ``SparkFiles.get`` finds the matcher's folder on every executor.
 
-    An archive, since ``addFile`` takes no local folders unless the master is local. It stays until this process ends,
-    because executors fetch it when their first task comes.
+    It is an archive because ``addFile`` accepts local folders only with a local master. It stays until this process
+    ends, because executors fetch it with their first task.
     """
     names = _shipped.setdefault(session, {})
     snapshot = matcher._seal()
@@ -39,7 +39,7 @@ def ship(session: SparkSession, matcher: gm.Matcher) -> str:
         if key not in names:
             folder = Path(tempfile.mkdtemp(prefix="gpumatch-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
-            archive = folder / f"{folder.name}.zip"  # Spark wants every name only once
+            archive = folder / f"{folder.name}.zip"  # Spark requires unique names
             _archive(Path(saved), archive)
             session.addArtifacts(f"{archive}#{folder.name}", archive=True)
             names[key] = folder.name
@@ -47,7 +47,7 @@ def ship(session: SparkSession, matcher: gm.Matcher) -> str:
 
 
 def _archive(source: Path, target: Path) -> None:
-    """Stored, not deflated: arrays of codes hardly shrink, and time is dearer."""
+    """Uncompressed: arrays of codes hardly shrink, and time matters more."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for path in sorted(source.rglob("*")):
             archive.write(path, path.relative_to(source))

@@ -18,7 +18,7 @@ from gpumatch.spark.opened import open_index
 
 @dataclass(frozen=True)
 class Query:
-    """What a task has to know, apart from where the index is."""
+    """What a task needs to know, apart from the location of the index."""
 
     columns: list[str]  # what the columns of the batches are called; those to return come first
     returned: list[str]  # the columns to return, the one of the matches last
@@ -75,7 +75,7 @@ def _check_ids(matcher: gm.Matcher, path: str, query: Query) -> None:
 
 
 def _task_cpus() -> int:
-    """Spark runs as many tasks at a time as there are cores: more threads than a task's own would only compete."""
+    """Spark runs a task on every core, so more threads than a task's own cores would only compete."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

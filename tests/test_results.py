@@ -57,7 +57,7 @@ def test_results_are_sequences(lists: list[list[int]], data: st.DataObject) -> N
 def test_items_that_are_none() -> None:
     found = matches([[0], [], [1]])
     assert found[np.int64(-1)] == ["b"]
-    with pytest.raises(TypeError, match="told by its place, a whole number, found 'a'"):
+    with pytest.raises(TypeError, match="given by its position, a whole number, found 'a'"):
         found["a"]  # type: ignore[call-overload]
     with pytest.raises(IndexError, match="event 3 is out of range"):
         found[3]

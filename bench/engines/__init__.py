@@ -1,4 +1,4 @@
-"""Every engine by its name: ours, and those that they are compared with."""
+"""All engines by name: ours, and those we compare with."""
 
 from engines.base import Engine
 from engines.conjunctions import AccessLists, Bitmaps, BruteForce, NumbaScan
@@ -16,7 +16,7 @@ ENGINES: dict[str, type[Engine]] = {
     "duckdb": DuckDB,
     "numpy brute force": BruteForce,
 }
-NUMPY_INDEXES = ("numpy bitmaps", "numpy access lists")  # the better one is what the others are compared with
+NUMPY_INDEXES = ("numpy bitmaps", "numpy access lists")  # the better one is the baseline
 BOOLEAN: dict[str, type[Engine]] = {  # for arbitrary Boolean expressions
     "gpumatch atree": using("atree"),
     "gpumatch auto": Auto,

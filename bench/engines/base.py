@@ -1,4 +1,4 @@
-"""What every engine under test has in common: subscriptions in, CSR of matching rows out."""
+"""Common code of the engines: subscriptions in, CSR of matching rows out."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ T = TypeVar("T")
 
 
 class Engine(ABC):
-    """One way to match. ``variant`` says which of several ways it took, if it had a choice."""
+    """One method of matching. ``variant`` names the chosen method if there are several."""
 
     variant: str = ""
-    index_s: float = 0.0  # CPU time of ``build`` after everything was loaded, where these are two steps
+    index_s: float = 0.0  # CPU time of ``build`` after loading, if these are two steps
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        """Whether the engine is meant for such a workload; if not, the table shows a dash."""
+        """Is the engine meant for this workload? If not, the table shows a dash."""
         return True
 
     @abstractmethod
     def build(self, workload: Any) -> None: ...
 
     def given(self, events: Events) -> Any:
-        """The events as ``match`` takes them; making them so is not timed."""
+        """The events as ``match`` accepts them; the conversion is not timed."""
         return events
 
     @abstractmethod
     def match(self, events: Any) -> Csr: ...
 
     def bytes(self) -> int | None:
-        """Size of the index, where it can be told."""
+        """Size of the index, if known."""
         return None
 
 
 class PerEvent(Engine):
-    """Answers event by event; several threads take a share of the events each."""
+    """Matches event by event; threads divide the events."""
 
     arrays: Sequence[NDArray[Any]] = ()
 
@@ -67,8 +67,8 @@ class PerEvent(Engine):
 class Predicates(NamedTuple):
     """All kinds of workload in one form: row i has ``lo[i, j] <= x <= hi[i, j]`` on attribute ``attr[i, j]``.
 
-    A row that has fewer predicates than others is filled up with ranges without end on one attribute more than the
-    schema has, of which ``each`` says that events have it.
+    Shorter rows are padded with unbounded ranges on an extra attribute beyond the schema, which ``each`` gives to every
+    event.
     """
 
     attr: NDArray[np.int32]
@@ -91,19 +91,19 @@ class Predicates(NamedTuple):
         return cls(np.broadcast_to(np.arange(lo.shape[1], dtype=np.int32), lo.shape), lo, hi, lo.shape[1])
 
     def value_type(self) -> type:
-        """The smallest type that holds all bounds exactly and has a NaN for missing values."""
+        """The smallest type that represents all bounds exactly and has a NaN for missing values."""
         small = self.lo.dtype.kind == "i" and max(-self.lo.min(), self.hi.max()) < 2**24
         return np.float32 if small or self.lo.dtype == np.float32 else np.float64
 
 
 def each(events: Events, dims: int, kind: type = np.float64) -> Iterator[tuple[NDArray[Any], ...]]:
-    """For every event its attributes, their values, and a row over all attributes with NaN where one is missing."""
+    """For each event: its attributes, their values, and a row over all attributes with NaN for missing ones."""
     if isinstance(events, dict):
         for values in np.column_stack(list(events.values())).astype(kind, copy=False):
             yield np.arange(dims), values, values
         return
     row: NDArray[Any] = np.full(dims, np.nan, kind)
-    row[len(events.names) :] = 0  # what fills up rows of predicates
+    row[len(events.names) :] = 0  # the padding attribute
     values = events.value.astype(kind, copy=False)
     for a, b in pairwise(events.offsets.tolist()):
         attribute, value = events.attribute[a:b], values[a:b]
@@ -130,12 +130,12 @@ def cut(events: Any, a: int, b: int) -> Any:
 
 
 def batches(events: Any, size: int) -> list[Any]:
-    """The events in parts of so many, the last one maybe of fewer."""
+    """The events in batches of this size; the last may be smaller."""
     return [cut(events, a, min(a + size, count(events))) for a in range(0, count(events), size)]
 
 
 def shared_out(call: Callable[[Any], T], events: Any, threads: int) -> list[T]:
-    """What a call makes of the events, of which every thread takes a share."""
+    """The result of a call on the events, which threads divide."""
     if threads == 1:
         return [call(events)]
     ends = np.linspace(0, count(events), threads + 1).astype(int).tolist()
@@ -148,14 +148,14 @@ def csr(rows: Sequence[Rows]) -> Csr:
 
 
 def joined(answers: Sequence[Csr]) -> Csr:
-    """Answers to one part of the events after the other as one."""
+    """Concatenate the answers to consecutive batches."""
     if len(answers) == 1:
         return answers[0]
     return pointers(np.concatenate([np.diff(ends) for ends, _ in answers])), np.concatenate([r for _, r in answers])
 
 
 def difference(answer: Csr, expected: Csr) -> str:
-    """What is wrong with an answer; empty if nothing is."""
+    """The first error of an answer; empty if it is correct."""
     for e, (got, right) in enumerate(zip(_by_event(answer), _by_event(expected), strict=True)):
         if not np.array_equal(got, right):
             extra, missing = np.setdiff1d(got, right)[:5].tolist(), np.setdiff1d(right, got)[:5].tolist()

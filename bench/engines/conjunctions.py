@@ -1,4 +1,4 @@
-"""What a good engineer writes for conjunctions in an afternoon with numpy or numba: the engines to beat."""
+"""Baselines for conjunctions: what a good engineer writes in an afternoon with numpy or numba."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpumatch.workloads import RangeWorkload, Workload
 
 
 class BruteForce(PerEvent):
-    """All subscriptions against each event in whole-array operations. It is also the oracle of every other engine."""
+    """All subscriptions against each event, in whole-array operations. Also the oracle for the other engines."""
 
     def build(self, workload: Workload) -> None:
         attr, lo, hi, self.dims = Predicates.of(workload)
@@ -27,7 +27,7 @@ class BruteForce(PerEvent):
 
 
 class Bitmaps(PerEvent):
-    """Per dimension 64 equal cells, each with a packed bitset of the subscriptions that touch it.
+    """64 equal cells per dimension, each with a packed bitset of the subscriptions that touch it.
 
     The bitsets of the event's cells are ANDed, the rarest first, and the survivors are checked exactly.
     """
@@ -36,7 +36,7 @@ class Bitmaps(PerEvent):
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        return isinstance(workload, RangeWorkload)  # over many dimensions the bitsets of all cells would not fit
+        return isinstance(workload, RangeWorkload)  # with many dimensions the bitsets of all cells would not fit
 
     def build(self, workload: Workload) -> None:
         _, lo, hi, dims = Predicates.of(workload)
@@ -48,7 +48,7 @@ class Bitmaps(PerEvent):
                 bits = np.packbits((first[d] <= c) & (c <= last[d]), bitorder="little")
                 packed[d, c, : len(bits)] = bits
         words = packed.view(np.uint64)
-        # low <= v and -high <= -v: one row of memory and one comparison for both sides
+        # low <= v and -high <= -v: one row and one comparison for both sides
         self.arrays = (words, np.bitwise_count(words).sum(axis=2), np.hstack([lo, -hi]))
 
     def _cell(self, value: NDArray[Any]) -> NDArray[np.int64]:
@@ -73,7 +73,7 @@ class Bitmaps(PerEvent):
 
 
 class AccessLists(PerEvent):
-    """Each subscription waits in the list of its narrowest predicate's attribute.
+    """Each subscription is in the list of its narrowest predicate's attribute.
 
     A list is filtered by that predicate; the survivors' other predicates are checked against a row of all attributes,
     the narrowest first. Subscriptions are stored in the order of the lists, which ascend by low bound.
@@ -97,7 +97,7 @@ class AccessLists(PerEvent):
         waiting, found = self._gather if self.gather else self._slices, []
         for attribute, value, row in each(events, self.dims, self.kind):
             at = waiting(ptr[attribute], ptr[attribute + 1], value)
-            for j in (slice(1, 2), slice(2, None)):  # few survive the second predicate: the others at once
+            for j in (slice(1, 2), slice(2, None)):  # few survive the second predicate: test the others together
                 v = row.take(attr[j].take(at, axis=1))
                 at = at[((lo[j].take(at, axis=1) <= v) & (v <= hi[j].take(at, axis=1))).all(axis=0)]
             found.append(np.sort(sub[at]))
@@ -119,7 +119,7 @@ class AccessLists(PerEvent):
 
 
 class NumbaScan(PerEvent):
-    """A compiled loop over all subscriptions that leaves each at its first predicate that fails."""
+    """A compiled loop over all subscriptions that drops each at the first predicate that fails."""
 
     def build(self, workload: Workload) -> None:
         attr, lo, hi, self.dims = predicates = Predicates.of(workload)

@@ -1,4 +1,4 @@
-"""What one writes for arbitrary Boolean expressions without an index of them: the engines that A-Tree must beat."""
+"""Baselines for arbitrary Boolean expressions, without an index: the engines that A-Tree must beat."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from generators.programs import (
 )
 from gpumatch.arrays import pointers
 
-TRUE, FALSE = 1, 2  # which of its results the nodes above a node ask for
+TRUE, FALSE = 1, 2  # which results of a node its parents need
 Words = NDArray[np.uint64]
 
 
 def needs(programs: Programs, found: Links) -> NDArray[np.int8]:
-    """For each item what is asked of it: of a root whether it is true, of what stands below NOT whether it is false."""
+    """For each item the needed results: for a root whether it is true, below NOT whether it is false."""
     need = np.empty(len(programs.kind), np.int8)
     compiled(_need)(programs.kind, found.parent, need)
     return need
@@ -51,7 +51,7 @@ def _need(kind: Any, parent: Any, need: Any) -> None:
 
 
 class Group(NamedTuple):
-    """Nodes of one slab, height, operator, number of operands and need: their operands' rows, and their own."""
+    """Nodes with the same slab, height, operator, number of operands and need: rows of operands, and their own."""
 
     kind: int
     need: int
@@ -60,7 +60,7 @@ class Group(NamedTuple):
 
 
 class Slab(NamedTuple):
-    """Expressions that are evaluated together; rows above the predicates' are reused by the next slab."""
+    """Expressions that are evaluated together; the next slab reuses the rows after those of the predicates."""
 
     start: int
     roots: NDArray[np.int32]
@@ -68,14 +68,14 @@ class Slab(NamedTuple):
 
 
 class BitPlanes(Engine):
-    """Every expression over the whole batch: two bits per node and event, whether it is true and whether it is false.
+    """Every expression over the whole batch, with two bits per node and event: is it true, and is it false?
 
-    A row of words for each distinct predicate, then for the nodes of a slab of expressions, from the lowest to the
-    roots: all nodes with the same operator and number of operands in one operation. Slabs are small enough to stay in
-    cache, and what is not asked for (nearly always whether a node is false) is not computed.
+    There is a row of words for each distinct predicate, then for each node of a slab of expressions, from the lowest
+    to the roots. All nodes with the same operator and number of operands are one operation. Slabs are small enough to
+    stay in cache. Results that are not needed (nearly always whether a node is false) are not computed.
     """
 
-    nodes = 8192  # in a slab
+    nodes = 8192  # per slab
 
     def build(self, workload: BooleanWorkload) -> None:
         self.table = workload.predicates
@@ -86,7 +86,7 @@ class BitPlanes(Engine):
         self.widest = max((group.operands.shape[1] for group in groups), default=0)
 
     def _slabs(self, programs: Programs, found: Links, need: NDArray[np.int8]) -> Iterator[Slab]:
-        """Nodes sorted by all that makes a group; a node's row is its rank among those of its slab."""
+        """Nodes sorted by group; a node's row is its rank in its slab."""
         inner = programs.kind != PREDICATE
         for first, last in pairwise(cuts(pointers(inner)[programs.offsets], self.nodes)):
             low, high = programs.offsets[[first, last]].tolist()
@@ -96,7 +96,7 @@ class BitPlanes(Engine):
             of_group |= kind[nodes].astype(np.int64) << 2 | need[low:high][nodes]
             order = np.argsort(of_group, kind="stable")
             nodes, of_group = nodes[order], of_group[order]
-            row = operand.copy()  # of predicates it is their number
+            row = operand.copy()  # for predicates, their number
             row[nodes] = len(self.table) + np.arange(len(nodes), dtype=np.int32)
             ends = [*np.flatnonzero(np.diff(of_group, prepend=-1)).tolist(), len(nodes)]
             groups = [self._group(kind, need[low:high], operand, size, row, nodes[a:b]) for a, b in pairwise(ends)]
@@ -125,7 +125,9 @@ class BitPlanes(Engine):
                 _evaluate(group, true, false, spare)
             found.append(_pairs(true.take(slab.roots, axis=0), slab.start))
         rows, event = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        order = np.argsort(event.astype(np.uint16 if n <= 1 << 16 else np.int64), kind="stable")  # of 16 bits: radix
+        order = np.argsort(
+            event.astype(np.uint16 if n <= 1 << 16 else np.int64), kind="stable"
+        )  # with 16 bits: radix sort
         return pointers(np.bincount(event, minlength=n)), rows[order]
 
     def bytes(self) -> int | None:
@@ -157,7 +159,7 @@ def predicate_planes(table: PredicateTable, events: Any, true: Words, false: Wor
 
 
 def _evaluate(group: Group, true: Words, false: Words, spare: Words) -> None:
-    """The planes that are asked for, by three-valued logic."""
+    """The needed planes, in three-valued logic."""
     kind, need, operands, rows = group
     if kind == NOT:
         for wanted, plane, other in ((TRUE, true, false), (FALSE, false, true)):
@@ -178,7 +180,7 @@ def _evaluate(group: Group, true: Words, false: Words, spare: Words) -> None:
 
 
 def _exclusive(group: Group, true: Words, false: Words, spare: Words) -> None:
-    """XOR is a sum of bits where all operands are known, XNOR its opposite."""
+    """XOR is a sum of bits if all operands are known, XNOR its opposite."""
     kind, need, operands, rows = group
     odd, known, one = spare[:, : operands.shape[1]]
     for i, child in enumerate(operands):
@@ -200,7 +202,7 @@ def _exclusive(group: Group, true: Words, false: Words, spare: Words) -> None:
 
 
 def _pairs(true: Words, start: int) -> tuple[Rows, Rows]:
-    """Where the bits are: expressions, ascending, and events."""
+    """The positions of the bits: expressions, ascending, and events."""
     flat = true.reshape(-1).view(np.uint8)
     at = np.flatnonzero(flat)
     bit = np.flatnonzero(np.unpackbits(flat[at], bitorder="little").view(np.bool_))
@@ -211,9 +213,9 @@ def _pairs(true: Words, start: int) -> tuple[Rows, Rows]:
 class BooleanScan(PerEvent):
     """A compiled loop over all expressions for each event.
 
-    Predicates are looked up in a table of results that is made once per event. An expression is left as soon as its
-    result is certain, and so is every part of it: an AND at the first operand that is not true, where only its truth
-    is asked for.
+    Predicates are looked up in a table of results that is made once per event. Evaluation of an expression, and of
+    each subexpression, stops as soon as its result is certain: of an AND, if only its truth is needed, at the first
+    operand that is not true.
     """
 
     def build(self, workload: BooleanWorkload) -> None:
@@ -238,7 +240,7 @@ class BooleanScan(PerEvent):
         return found
 
 
-NO, UNKNOWN, YES = 0, 1, 2  # so that AND is the least, OR the greatest, NOT the difference from 2
+NO, UNKNOWN, YES = 0, 1, 2  # AND is the minimum, OR the maximum, NOT the difference from 2
 
 
 def _scan(

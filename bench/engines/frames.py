@@ -1,9 +1,9 @@
 """Matching as a query: DuckDB and Polars, the way a competent user of each would write it.
 
-Where every attribute is constrained there are two ways, a filter per event and a join with the whole batch; the
-faster one on a few events is kept. Where subscriptions name few of many attributes, the event's values are joined to
-each subscription's predicates one after the other, the narrowest first. (The shorter query, one join and a count per
-pair of event and subscription, takes 5 to 20 times as long.)
+If every attribute is constrained, there are two queries: a filter per event, and a join with the whole batch. The one
+that is faster on a few events is used. If subscriptions name few of many attributes, the event's values are joined to
+each subscription's predicates in turn, the narrowest first. (One join and a count per pair of event and subscription is
+a shorter query, but takes 5 to 20 times as long.)
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Pairs: TypeAlias = tuple[Rows, Rows]  # events, subscriptions
 
 
 class Frame(Engine):
-    """Holds the subscriptions as one table: row, and for each predicate j the columns lo{j}, hi{j} and maybe a{j}."""
+    """The subscriptions as one table: row, and for each predicate j the columns lo{j}, hi{j} and optionally a{j}."""
 
-    batch = 1_000_000  # events that one query may take
+    batch = 1_000_000  # events per query, at most
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
         some_have_fewer = isinstance(workload, PredicateWorkload) and bool((workload.sub_attr < 0).any())
-        return not some_have_fewer  # the chain of joins has one for each predicate
+        return not some_have_fewer  # the chain has one join per predicate
 
     def build(self, workload: Workload) -> None:
         attr, lo, hi, dims = Predicates.of(workload)
@@ -56,13 +56,13 @@ class Frame(Engine):
         event = np.concatenate([event + at * self.batch for at, (event, _) in enumerate(found)])
         row = np.concatenate([row for _, row in found])
         key = event * self.size + row
-        if not (key[1:] > key[:-1]).all():  # filters mostly answer in order, joins do not
+        if not (key[1:] > key[:-1]).all():  # filters mostly return rows in order, joins do not
             key.sort()
             event, row = np.divmod(key, self.size)
         return np.searchsorted(event, np.arange(n + 1)), row
 
     def chain_batch(self, pairs: float) -> int:
-        """Events per query when the first join makes so many pairs for each event."""
+        """Events per query, given the pairs per event of the first join."""
         return self.batch
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Frame(Engine):
 
 
 def _seconds(query: Callable[[Any], Pairs], events: Events) -> float:
-    query(events)  # a first time for what is cached or compiled
+    query(events)  # warm up: caches and compilation
     start = time.perf_counter()
     query(events)
     return time.perf_counter() - start
@@ -103,8 +103,8 @@ class DuckDB(Frame):
 
         self.arrow = pa.table
         self.connection = duckdb.connect()
-        # No spilling: a query that would write gigabytes shall fail, not fill the disk. The joins stay in the order
-        # that they are written in: the optimiser has no statistics on the events and starts with a cross product.
+        # No spilling: a query that would write gigabytes should fail, not fill the disk. Joins keep their written
+        # order: the optimiser has no statistics on the events and would start with a cross product.
         self.connection.execute(
             f"SET threads={self.threads}; SET temp_directory=''; SET memory_limit='50%';"
             "SET preserve_insertion_order=false; SET disabled_optimizers='join_order'"
@@ -141,13 +141,13 @@ class DuckDB(Frame):
 
 
 class Polars(Frame):
-    """Its number of threads is fixed by POLARS_MAX_THREADS when it is imported."""
+    """POLARS_MAX_THREADS fixes the number of threads at import."""
 
     def load(self, columns: dict[str, NDArray[Any]]) -> None:
         import polars
 
         if polars.thread_pool_size() != self.threads:
-            raise RuntimeError(f"Polars has {polars.thread_pool_size()} threads, asked for {self.threads}")
+            raise RuntimeError(f"Polars has {polars.thread_pool_size()} threads, expected {self.threads}")
         self.pl = polars
         self.table = polars.DataFrame(columns)
 
@@ -155,7 +155,7 @@ class Polars(Frame):
         return int(self.table.estimated_size())
 
     def chain_batch(self, pairs: float) -> int:
-        return max(1, int(4e6 / pairs))  # the first join is held in memory with all its columns
+        return max(1, int(4e6 / pairs))  # the first join is in memory with all its columns
 
     def filter(self, events: dict[str, NDArray[Any]]) -> Pairs:
         points = np.column_stack([events[name] for name in self.names]).tolist()

@@ -1,4 +1,4 @@
-"""gpumatch, mostly through its public face: one class per index."""
+"""gpumatch, mostly through its public API: one class per index."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def loaded(workload: Workload, index: str | IndexParams = "auto", device: str = 
 
 
 def batch_of(events: Any) -> Any:
-    """Events of a workload as a matcher takes them."""
+    """Events of a workload as a matcher accepts them."""
     return gm.EventBatch.from_csr(*events) if isinstance(events, SparseEvents) else events
 
 
 class Ours(Engine):
-    """A matcher; how subscriptions get into it is up to its kind."""
+    """A matcher; subclasses decide how subscriptions are added."""
 
     index: str | IndexParams = "auto"
 
@@ -36,7 +36,7 @@ class Ours(Engine):
         gm.set_num_threads(self.threads)
         self.matcher = gm.Matcher(workload.schema, index=self.index)
         self.load(workload)
-        self.index_s = cpu_seconds(self.matcher.compact)  # nothing is left to do for the first match
+        self.index_s = cpu_seconds(self.matcher.compact)  # leaves nothing to do for the first match
         self.variant = self.chosen()
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Auto(Ours):
 
 
 class Observed(Auto):
-    """Has seen a thousand other events before it chooses an index."""
+    """Observes a thousand other events before it chooses an index."""
 
     def load(self, workload: Workload) -> None:
         self.matcher.observe(batch_of(workload.events(1000, seed=1)))
@@ -67,7 +67,7 @@ class Observed(Auto):
 
 
 class MatchOne(Auto):
-    """One event after the other as a dict, through ``match_one``; ids are rows here."""
+    """One event at a time as a dict, with ``match_one``; ids are rows here."""
 
     def given(self, events: Events) -> list[dict[str, float]]:
         if isinstance(events, dict):
@@ -86,7 +86,7 @@ class Gem(Auto):
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        return isinstance(workload, RangeWorkload)  # it is for a few dimensions that most subscriptions constrain
+        return isinstance(workload, RangeWorkload)  # made for a few dimensions that most subscriptions constrain
 
 
 class GemTriangles(Gem):
@@ -96,11 +96,11 @@ class GemTriangles(Gem):
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        return super().suits(workload) and len(workload.ids) <= 100_000  # traverses a share of them for each event
+        return super().suits(workload) and len(workload.ids) <= 100_000  # visits a share of them for each event
 
 
 def using(index: str | IndexParams, base: type[Auto] = Auto) -> type[Auto]:
-    """An engine that differs in its index."""
+    """An engine with this index."""
     return type(base.__name__, (base,), {"index": index})
 
 

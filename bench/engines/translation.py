@@ -1,4 +1,4 @@
-"""Arbitrary Boolean expressions as conjunctions, each in an index of its own: what the thesis calls Translation."""
+"""Arbitrary Boolean expressions as indexed conjunctions, which the thesis calls Translation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpumatch.subscriptions.predicates import Predicates
 
 
 class Conjunctions(NamedTuple):
-    """The disjunctive normal forms of expressions, one clause after the other, as lists of predicates and NOTs."""
+    """The disjunctive normal forms of expressions, clause by clause, as lists of predicates and NOTs."""
 
     owner: NDArray[np.int64]  # expression of each clause, ascending
     offsets: NDArray[np.int64]
@@ -39,7 +39,7 @@ class Literals(NamedTuple):
 
 
 def clause_counts(workload: BooleanWorkload) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For every item how many conjunctions make it true, and how many make it false; those that contradict count."""
+    """For each item, how many conjunctions make it true and how many make it false, including contradictions."""
     programs, found = workload.programs, links(workload.programs)
     true, false = np.ones((2, len(programs.kind)))
     compiled(_counts)(programs.kind, programs.operand, found.size, true, false)
@@ -47,7 +47,7 @@ def clause_counts(workload: BooleanWorkload) -> tuple[NDArray[np.float64], NDArr
 
 
 def clauses_of(workload: BooleanWorkload) -> float:
-    """How many conjunctions all expressions together would be."""
+    """The number of conjunctions of all expressions."""
     return float(clause_counts(workload)[0][workload.programs.offsets[1:] - 1].sum())
 
 
@@ -71,7 +71,7 @@ def _counts(kind: Any, operand: Any, size: Any, true: Any, false: Any) -> None:
         elif kind[i] == XOR:
             true[i], false[i] = odd, even
         else:
-            true[i], false[i] = even, odd  # NOT is XNOR of one operand
+            true[i], false[i] = even, odd  # NOT is the XNOR of one operand
 
 
 def conjunctions(workload: BooleanWorkload) -> Conjunctions:
@@ -94,12 +94,12 @@ def _write(
     offsets: Any, kind: Any, operand: Any, size: Any, true: Any, false: Any, room: int, owner: Any, ends: Any,
     predicate: Any, negated: Any,
 ) -> int:  # fmt: skip
-    """Write clause after clause: its number says, digit by digit, which alternative to take at each node.
+    """Write clause after clause. The digits of its number select the alternative at each node.
 
-    Without room for literals they are only counted.
+    Without space for literals they are only counted.
     """
     node, digit = np.empty(room + 1, np.int64), np.empty(room + 1, np.int64)
-    wrong = np.empty(room + 1, np.bool_)  # whether the node is to be false
+    wrong = np.empty(room + 1, np.bool_)  # must the node be false?
     clause = literals = 0
     for e in range(len(offsets) - 1):
         root = offsets[e + 1] - 1
@@ -155,7 +155,7 @@ def merged(made: Conjunctions, table: PredicateTable) -> Literals:
     bounds = np.zeros(0, np.int64), np.zeros(0, np.int64)
     clauses, literals, pieces = compiled(_merge)(*made, *table, room, False, *nothing, *bounds)
     of_clauses = np.empty(clauses, np.int32), np.zeros(clauses + 1, np.int64)
-    # A clause may turn out to be empty after some of it was written: room for that beyond the last one
+    # A clause may turn out to be empty after some of it was written: reserve space for it at the end
     attribute, ends = np.empty(literals + room, np.int32), np.zeros(literals + room + 1, np.int64)
     lo, hi = np.empty((2, pieces + 2 * room), np.int64)
     compiled(_merge)(*made, *table, room, True, *of_clauses, attribute, ends, lo, hi)
@@ -215,9 +215,9 @@ def _merge(
 class Translation(Ours):
     """Every clause of every expression's disjunctive normal form as a conjunction in the index that auto chooses.
 
-    A clause becomes what ``add`` makes of a branch of an OR, so that an expression is returned once. It gets there as
-    arrays, past the public face, which would take hours for clauses with ``<>``. Where there would be more clauses
-    than ``most`` it is not tried.
+    A clause becomes what ``add`` makes of a branch of an OR, so an expression is returned once. Clauses are added as
+    arrays, bypassing the public API, which would take hours for clauses with ``<>``. Above ``most`` clauses the engine
+    is skipped.
     """
 
     most = 30_000_000
@@ -237,7 +237,7 @@ class Translation(Ours):
 
 
 def _block(made: Literals, length: int) -> Block:
-    """Literals of one range hold it themselves; those of several tell where they begin and end among the ranges."""
+    """Literals with one range store it directly; those with several store where their ranges start and end."""
     first, last = made.pieces[:-1], made.pieces[1:]
     is_set = last - first > 1
     in_set = np.repeat(is_set, last - first)

@@ -1,1 +1,1 @@
-"""Seeded generators of what only the benchmarks match: the published workloads are in ``gpumatch.workloads``."""
+"""Seeded generators for the benchmarks only; the published workloads are in ``gpumatch.workloads``."""

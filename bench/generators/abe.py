@@ -1,4 +1,4 @@
-"""ABE-Gen of the thesis (10.4.1), which draws arbitrary Boolean expressions at random.
+"""ABE-Gen of the thesis (10.4.1): random arbitrary Boolean expressions.
 
 The same arguments always give the same arrays.
 """
@@ -14,7 +14,7 @@ from generators.programs import PREDICATE, BooleanWorkload, Programs, interned
 from gpumatch.arrays import pointers
 
 OPERATORS = (0.4, 0.4, 0.1, 0.05, 0.05)  # shares of and, or, not, xor, xnor
-WIDEST = 50  # of ranges, as in W2
+WIDEST = 50  # widest range, as in W2
 
 
 def abe(
@@ -33,16 +33,18 @@ def abe(
     """ABE-Gen with the thesis's defaults (table 10.4.1).
 
     The root has depth 1, and a node at depth ``depth`` is a predicate: depth 3 is two levels of operators. AND and OR
-    have ``children`` operands, XOR and XNOR two. Each of ``n`` expressions that are drawn occurs ``1 + repeats``
-    times, in mixed order, so that there are more expressions with more repeats and not fewer distinct ones: only so
-    can the times of engines that do not share rise with repeats, as they do in Fig. 10.3(d).
+    have ``children`` operands, XOR and XNOR two. Each of the ``n`` expressions occurs ``1 + repeats`` times, in mixed
+    order: more repeats mean more expressions, not fewer distinct ones. Only then can the times of engines that do not
+    share rise with repeats, as they do in Fig. 10.3(d).
 
-    What the thesis does not tell: predicates are equalities, except a share of ``1 - equality`` that are ranges 1 to
-    50 wide, cut at the largest value as in W2; the attributes of events are uniform whatever ``alpha`` is, for it
-    tells of predicates only that they follow Zipf's law.
+    Not stated in the thesis: predicates are equalities, except for a share of ``1 - equality`` that are ranges 1 to 50
+    wide, cut at the largest value as in W2. The attributes of events are uniform whatever ``alpha`` is, because the
+    thesis applies Zipf's law only to predicates.
     """
     rng = np.random.default_rng([seed, depth, children, dims])
-    step = max(1, 2_000_000 // children ** (depth - 1))  # in parts, so that a level of all trees need not be in memory
+    step = max(
+        1, 2_000_000 // children ** (depth - 1)
+    )  # in chunks, so that a level of all trees need not fit in memory
     parts = [_trees(rng, min(step, n - at), depth, children, operators) for at in range(0, n, step)]
     sizes = np.concatenate([np.diff(part.offsets) for part in parts])
     kind, operand = (np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[1:])
@@ -61,7 +63,7 @@ def abe(
 
 
 def _trees(rng: np.random.Generator, n: int, depth: int, children: int, operators: Sequence[float]) -> Programs:
-    """Trees level by level from the roots on, then each node at its place in postfix order."""
+    """Trees level by level from the roots, then each node at its position in postfix order."""
     arities = np.array([0, children, children, 1, 2, 2], np.int32)
     kinds, at = [], np.cumsum(operators)
     count = n
@@ -69,7 +71,7 @@ def _trees(rng: np.random.Generator, n: int, depth: int, children: int, operator
         kinds.append((1 + np.searchsorted(at[:-1], rng.random(count) * at[-1], "right")).astype(np.int8))
         count = int(arities[kinds[-1]].sum())
     kinds.append(np.zeros(count, np.int8))
-    sizes = [np.ones(count, np.int64)]  # of the part that each node is the root of, the last level first
+    sizes = [np.ones(count, np.int64)]  # of the subtree of each node, last level first
     for kind in kinds[-2::-1]:
         ends = pointers(arities[kind])
         below = pointers(sizes[-1])
@@ -81,7 +83,7 @@ def _trees(rng: np.random.Generator, n: int, depth: int, children: int, operator
     for level, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):
         place, arity = first + size - 1, arities[kind]
         out[place], operand[place] = kind, arity
-        if level + 1 < depth:  # operands lie side by side from the first item of the node on
+        if level + 1 < depth:  # operands are adjacent, from the first item of the node on
             below, ends = pointers(sizes[level + 1]), pointers(arity)
             first = below[:-1] + np.repeat(first - below[ends[:-1]], arity)
     return Programs(offsets, out, operand)

@@ -1,14 +1,14 @@
-"""Expressions like those of the thesis's advertisements (10.4.4), which an inventory repeats in whole and in parts.
+"""Expressions like the thesis's advertisements (10.4.4), which repeat as a whole and in pieces.
 
-The thesis tells 1,392,196 expressions, 1 to 56 predicates, 122 dimensions, events of 20, and that predicates,
-sub-expressions and expressions occur many times. The rest is made up as an inventory would have it:
+The thesis states 1,392,196 expressions, 1 to 56 predicates, 122 dimensions, events of 20, and that predicates,
+subexpressions and expressions occur many times. The rest is made up to resemble a real inventory:
 
-- An attribute is a dimension such as channel, region, position or a trait of the user. Its popularity falls as Zipf's
-  law over the dimensions, in expressions and in events, and so does that of its values.
-- A *block* is targeting on one dimension that advertisers reuse: a value, a list of values joined by OR, a list that is
-  excluded by NOT, a range, or pairs with a second dimension: ``(a = 1 AND b = 2) OR (a = 3 AND b = 4)``.
-- A *campaign* is an AND of blocks on distinct dimensions. Its *groups* share these and add blocks on dimensions of
-  their own; a group is an expression.
+- An attribute is a dimension such as channel, region, position or a trait of the user. Popularity follows Zipf's law,
+  for dimensions in expressions and in events, and for the values of each.
+- A *block* is reusable targeting on one dimension: a value, a list of values joined by OR, a list that is excluded by
+  NOT, a range, or pairs with a second dimension: ``(a = 1 AND b = 2) OR (a = 3 AND b = 4)``.
+- A *campaign* is an AND of blocks on distinct dimensions. Its *groups* share these and add blocks on other
+  dimensions; a group is an expression.
 - An *advertisement* has the expression of its group, and popular groups have many of them.
 """
 
@@ -25,31 +25,31 @@ from gpumatch.workloads import popular
 
 SIZE = 1_392_196
 DIMS = 122
-MOST = 56  # predicates of an expression
+MOST = 56  # most predicates of an expression
 PRESENT = 20
-LONGEST = 32  # list of values in a block
-BLOCKS = 24_000  # in all, shared out by popularity
+LONGEST = 32  # longest list of values in a block
+BLOCKS = 24_000  # in total, distributed by popularity
 SHARES = (0.62, 0.22, 0.07, 0.04, 0.05)  # of blocks: value, list, excluded list, range, pairs
 GROUPS = 0.25  # distinct expressions, as a share of all
 CAMPAIGNS = 0.2  # for each group
 FIXED = (0.01, 0.29, 0.7)  # shares of campaigns with 1, 2, 3 blocks
-ADDED = (0.05, 0.35, 0.35, 0.2, 0.05)  # shares of groups that add 0, 1, 2, 3, 4 of their own
+ADDED = (0.05, 0.35, 0.35, 0.2, 0.05)  # shares of groups that add 0, 1, 2, 3, 4 blocks
 
 
 class Blocks(NamedTuple):
-    """Programs of blocks, those of a dimension side by side, and how many predicates each has."""
+    """Programs of blocks, grouped by dimension, and their numbers of predicates."""
 
     programs: Programs
     predicates: NDArray[np.int64]
-    dims: NDArray[np.int64]  # where the blocks of each dimension begin
+    dims: NDArray[np.int64]  # where the blocks of each dimension start
 
 
 def ads(n: int = SIZE, seed: int = 0) -> BooleanWorkload:
-    """``n`` advertisements; with fewer there are fewer groups and blocks too, so that repetition stays."""
+    """``n`` advertisements; the numbers of groups and blocks scale with it, so that repetition stays the same."""
     rng = np.random.default_rng([seed, DIMS])
     popularity = 1 / np.arange(1, DIMS + 1) ** 0.8
     cardinality = 2 + zipf(rng, np.full(DIMS, 400))
-    cardinality[:8] = 6, 200, 40, 3, 12, 80, 25, 1000  # what nearly every event has: channel, region, position …
+    cardinality[:8] = 6, 200, 40, 3, 12, 80, 25, 1000  # in nearly every event: channel, region, position …
     table, blocks = _blocks(rng, popularity, cardinality, max(2 * DIMS, round(BLOCKS * min(1.0, 4 * n / SIZE))))
     groups = _groups(rng, max(1, round(GROUPS * n)), popularity, blocks)
     kept = np.arange(min(n, len(groups)))
@@ -114,7 +114,7 @@ def _blocks(
 
 
 def _groups(rng: np.random.Generator, n: int, popularity: NDArray[np.float64], blocks: Blocks) -> Programs:
-    """An AND of blocks each; the first ones are those of the campaign."""
+    """Each is an AND of blocks; the first ones are those of the campaign."""
     width = len(FIXED) + len(ADDED) - 1
     campaigns = max(1, round(CAMPAIGNS * n))
     of = skewed(rng, n, campaigns)
@@ -126,7 +126,7 @@ def _groups(rng: np.random.Generator, n: int, popularity: NDArray[np.float64], b
     used = np.arange(width) < count[:, None]
     used &= np.cumsum(np.where(used, blocks.predicates[chosen], 0), axis=1) <= MOST
     joined = used.sum(axis=1)
-    # AND of 2, 3 … blocks as blocks of their own after the others, so that a group is a row of blocks
+    # The ANDs of 2, 3 … blocks are blocks too, after the others, so that a group is a row of blocks
     last = len(blocks.predicates)
     sizes = np.concatenate([np.diff(blocks.programs.offsets), np.ones(width - 1, np.int64)])
     kind = np.concatenate([blocks.programs.kind, np.full(width - 1, AND, np.int8)])
@@ -138,13 +138,13 @@ def _groups(rng: np.random.Generator, n: int, popularity: NDArray[np.float64], b
 
 
 def _drawn(rng: np.random.Generator, dims: NDArray[Any], blocks: Blocks) -> NDArray[np.int64]:
-    """A block on each of these dimensions."""
+    """One block on each of these dimensions."""
     first = blocks.dims[dims]
     drawn: NDArray[np.int64] = first + zipf(rng, blocks.dims[dims + 1] - first)
     return drawn
 
 
 def skewed(rng: np.random.Generator, n: int, among: int) -> NDArray[np.int64]:
-    """Numbers below ``among``, nearly as 1 / sqrt(r): no campaign has a large share of all advertisements."""
+    """Numbers below ``among``, roughly as 1 / sqrt(r): no campaign has a large share of all advertisements."""
     numbers: NDArray[np.int64] = (rng.random(n) ** 2 * among).astype(np.int64)
     return numbers

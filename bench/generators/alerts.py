@@ -1,7 +1,7 @@
-"""Alerts as text on wide rows, like those of orders: 40 columns, categories by Zipf's law, skewed numbers, nulls.
+"""Alerts as text on wide rows, such as orders: 40 columns, categories by Zipf's law, skewed numbers, nulls.
 
-``typical`` alerts name a category or two and bound a number, so that one in 150 matches an event; ``mixed`` ones are
-AND, OR and NOT over bounds anywhere, so that one in four does. Texts of many shapes, drawn from a seed.
+``typical`` alerts name a category or two and bound a number; one in 120 matches an event. ``mixed`` ones are AND, OR
+and NOT over arbitrary bounds; one in three matches. The texts have many shapes and are seeded.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FLOATS = [f"f{at}" for at in range(12)]
 INTS = [f"i{at}" for at in range(10)]
 FLAGS = [f"b{at}" for at in range(6)]
 GONE = 0.05  # share of nulls
-SAMPLE = 4000  # values of a column that bounds are quantiles of
+SAMPLE = 4000  # values of a column whose quantiles are bounds
 
 
 @dataclass(frozen=True)
 class TextWorkload(Workload):
-    """Expressions as text, and how their events are drawn."""
+    """Expressions as text, and the generator of their events."""
 
     texts: list[str]
     draw: Callable[[int, int], pa.Table]
@@ -55,7 +55,7 @@ def rows(n: int, seed: int) -> pa.Table:
 
 
 class _Writer:
-    """Conditions with constants that events have."""
+    """Conditions with constants that occur in events."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -67,7 +67,7 @@ class _Writer:
         return str(names[self.rng.integers(len(names))])
 
     def category(self, rare: bool) -> str:
-        """Of a column with many values, if it is to be rare."""
+        """On a column with many values, if it should be rare."""
         names = list(CATEGORIES)[5:] if rare else list(CATEGORIES)
         name = self.pick(names)
         if self.rng.random() < 0.7:
@@ -76,7 +76,7 @@ class _Writer:
         return f"{name} IN ({', '.join(repr(value) for value in some)})"
 
     def bound(self, low: float, high: float) -> str:
-        """On a number, true of a share of events between these."""
+        """On a number; true for a share of events in this range."""
         name, share = self.pick(FLOATS + INTS), self.rng.uniform(low, high)
         values = self.sorted[name]
         if self.rng.random() < 0.3:

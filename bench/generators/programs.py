@@ -17,15 +17,15 @@ from gpumatch.workloads import Loads, SparseEvents, Workload, distinct, popular
 
 PREDICATE, AND, OR, NOT, XOR, XNOR = range(6)
 NAMES: tuple[Any, ...] = ("", "and", "or", "not", "xor", "xnor")
-_TABLE_ROWS = 32 << 20  # at most in one table, for loading one takes several times its memory
+_TABLE_ROWS = 32 << 20  # per table, since loading one takes several times its memory
 
 
 class Programs(NamedTuple):
-    """Expressions in postfix order, one after the other."""
+    """Consecutive expressions in postfix order."""
 
     offsets: NDArray[np.int64]
     kind: NDArray[np.int8]
-    operand: NDArray[np.int32]  # number of the predicate, or how many operands the operator has
+    operand: NDArray[np.int32]  # number of the predicate, or number of operands of the operator
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -56,7 +56,7 @@ class BooleanWorkload(Workload):
     predicates: PredicateTable
     present: int
     cardinality: NDArray[np.int64]  # of each attribute
-    popularity: NDArray[np.float64] | None = None  # weights of attributes in events; low values are popular too then
+    popularity: NDArray[np.float64] | None = None  # weights of attributes in events; low values are then popular too
 
     def add_to(self, matcher: Loads) -> None:
         for table in self.tables:
@@ -64,11 +64,11 @@ class BooleanWorkload(Workload):
 
     @cached_property
     def tables(self) -> list[Any]:
-        """The long form with operators as rows; several tables where one would be very large."""
+        """The long form with operators as rows; several tables if one would be very large."""
         return [self.to_arrow(a, b) for a, b in pairwise(cuts(self.programs.offsets, _TABLE_ROWS))]
 
     def to_arrow(self, start: int, stop: int) -> Any:
-        """Expressions ``start`` to ``stop`` in the long form: a row per predicate and operator, in postfix order."""
+        """Expressions ``start`` to ``stop`` in the long form: one row per predicate and operator, in postfix order."""
         import pyarrow as pa
 
         offsets, inside = self.programs.offsets[start : stop + 1], slice(*self.programs.offsets[[start, stop]].tolist())
@@ -92,7 +92,7 @@ class BooleanWorkload(Workload):
         return pa.table(columns)
 
     def expression(self, row: int) -> Expr:
-        """One of the expressions as a tree of its own, for the oracle and for ``Matcher.add``."""
+        """One expression as a tree, for the oracle and for ``Matcher.add``."""
         inside = slice(*self.programs.offsets[row : row + 2].tolist())
         items = zip(self.programs.kind[inside].tolist(), self.programs.operand[inside].tolist(), strict=True)
         return Expr(tuple(self._predicate(n) if kind == PREDICATE else Op(NAMES[kind], n) for kind, n in items))
@@ -120,7 +120,7 @@ class BooleanWorkload(Workload):
         return SparseEvents(ends, attribute.astype(np.int32).ravel(), value.ravel(), self.names)
 
     def facts(self) -> dict[str, float]:
-        """How large the expressions are, and how many distinct parts they have, whatever the order of operands."""
+        """Sizes of the expressions, and their numbers of distinct subexpressions, ignoring the order of operands."""
         hashes, roots = links(self.programs).hashes, self.programs.offsets[1:] - 1
         inner = self.programs.kind != PREDICATE
         leaves = np.diff(pointers(~inner)[self.programs.offsets])
@@ -137,17 +137,17 @@ class BooleanWorkload(Workload):
 
 
 class Links(NamedTuple):
-    """What the items of programs have to do with each other; a node's last operand is the item before it."""
+    """Relations between the items of programs; a node's last operand is the item before it."""
 
-    size: NDArray[np.int32]  # items of the part that ends here
+    size: NDArray[np.int32]  # items of the subexpression that ends here
     height: NDArray[np.int16]  # 0 for predicates
     parent: NDArray[np.int64]  # -1 for roots
-    hashes: NDArray[np.uint64]  # equal for equal parts, whatever the order of operands
+    hashes: NDArray[np.uint64]  # equal for equal subexpressions, whatever the order of operands
 
 
 @cache
 def compiled(function: Callable[..., Any]) -> Any:
-    """A plain loop made fast; several threads may be in it at once."""
+    """A compiled loop; several threads may run it at the same time."""
     import numba
 
     return numba.njit(nogil=True, cache=True)(function)
@@ -184,7 +184,7 @@ def interned(
     """The distinct predicates, and the number of each; values are below ``most``."""
     keys = (attribute * most + lo) * most + hi
     space = int(keys.max()) + 1
-    if space <= 1 << 28:  # a mark for every possible key is quicker than sorting
+    if space <= 1 << 28:  # a flag for every possible key is faster than sorting
         marks = np.zeros(space, np.bool_)
         marks[keys] = True
         held = np.flatnonzero(marks)
@@ -198,14 +198,14 @@ def interned(
 
 
 def zipf(rng: np.random.Generator, among: NDArray[Any]) -> NDArray[np.int64]:
-    """Numbers from 0 to below those given, nearly as 1 / (r + 1): the whole part of what is even on a log scale."""
+    """Numbers from 0 to below those given, roughly as 1 / (r + 1): uniform on a log scale, rounded down."""
     drawn = np.exp(rng.random(among.shape) * np.log(among + 1)).astype(np.int64) - 1
     below: NDArray[np.int64] = np.minimum(drawn, among - 1)
     return below
 
 
 def cuts(offsets: NDArray[Any], most: int) -> Iterator[int]:
-    """Numbers of expressions between which there are at most so many items, or one expression."""
+    """Boundaries between chunks of expressions with at most this many items, or one expression."""
     at, last = 0, len(offsets) - 1
     yield 0
     while at < last:

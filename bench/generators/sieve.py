@@ -22,10 +22,10 @@ class SieveWorkload:
     high: NDArray[np.int64]
     p: NDArray[np.float64]  # share of messages in each range
     presence: NDArray[np.float64]  # by attribute: share of messages that have it
-    permutation: NDArray[np.int64]  # by attribute: its values from the most popular on
+    permutation: NDArray[np.int64]  # by attribute: its values, the most popular first
 
     def messages(self, n: int, seed: int = 0) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """By attribute the messages that have it, and their values."""
+        """By attribute: the messages that have it, and their values."""
         rng, found = np.random.default_rng([seed, 1]), {}
         for attribute, (share, values) in enumerate(zip(self.presence, self.permutation, strict=True)):
             held = np.flatnonzero(rng.random(n) < share)
@@ -50,13 +50,13 @@ def selective(
     spread: int = 0,
     seed: int = 0,
 ) -> SieveWorkload:
-    """The workload of V-C; ``present`` is how many attributes a message has in the mean.
+    """The workload of V-C; ``present`` is the mean number of attributes of a message.
 
-    A subscription has ``attributes``, or with a ``spread`` as many more or fewer, all numbers as likely.
+    A subscription has ``attributes`` attributes, plus or minus up to ``spread``, uniformly.
     """
     rng = np.random.default_rng([seed, attributes, width])
     popularity = rng.permutation(zipf(dims))
-    keys = np.log(popularity) + rng.gumbel(size=(n, dims))  # the highest are a draw without replacement
+    keys = np.log(popularity) + rng.gumbel(size=(n, dims))  # the highest are a sample without replacement
     lengths = attributes + rng.integers(-spread, spread + 1, n)
     attribute = np.argsort(-keys, axis=1)[np.arange(dims) < lengths[:, None]]
     permutation = np.array([rng.permutation(values) for _ in range(dims)])
@@ -71,7 +71,7 @@ def selective(
 
 
 def _presence(popularity: NDArray[np.float64], present: float) -> NDArray[np.float64]:
-    """How often a message has each attribute: ``1 - exp(-t * popularity)``, as in a draw without replacement."""
+    """The share of messages with each attribute: ``1 - exp(-t * popularity)``, as in sampling without replacement."""
     if present >= len(popularity):
         return np.ones(len(popularity))
     least, most = 0.0, 1.0 / popularity.min() * len(popularity)

@@ -11,7 +11,7 @@ from generators.alerts import TextWorkload
 from gpumatch.workloads.stocks import FREQUENCY, PRICES, SCHEMA, draw_alerts, draw_bars, to_events
 
 SYMBOLS = 500
-BARS = 500_000  # of the demo
+BARS = 500_000  # in the demo
 DAYS = (np.datetime64("1998-01-02"), np.datetime64("2013-12-31"))
 HIGHEST = {**dict.fromkeys(PRICES, 500.0), "volume": 310_000_000}
 
@@ -19,7 +19,7 @@ HIGHEST = {**dict.fromkeys(PRICES, 500.0), "volume": 310_000_000}
 def stock(subscriptions: int, events: int, seed: int = 0) -> tuple[list[str], list[dict[str, Any]]]:
     """Subscriptions as text, attributes in the schema's order, and events, drawn from the paper's domains.
 
-    A symbol is compared for equality, a date lies in a window of up to a year; prices and volumes are above a bound,
+    A symbol is compared for equality; a date is in a window of up to a year; prices and volumes are above a bound,
     below one, or between two.
     """
     rng = np.random.default_rng(seed)
@@ -50,14 +50,14 @@ def stock(subscriptions: int, events: int, seed: int = 0) -> tuple[list[str], li
 
 
 def demo(alerts: int, bars: int = BARS) -> tuple[pa.Table, pa.Table]:
-    """Alerts as the demo draws them, and the bars as events."""
+    """Alerts as in the demo, and bars as events."""
     rng = np.random.default_rng(7)
     walk = draw_bars(bars, rng)
     return draw_alerts(alerts, walk, rng), to_events(walk, bars)
 
 
 def stock_alerts(n: int) -> TextWorkload:
-    """The demo's as a workload."""
+    """The demo's alerts as a workload."""
     alerts, bars = demo(n)
     table = bars.drop(["event"])
 

@@ -1,4 +1,7 @@
-"""Expressions as text of so many shapes, over attributes of all types: texts that differ in constants only have one."""
+"""Expressions as text with a given number of shapes, over attributes of all types.
+
+Texts that differ only in constants have the same shape.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from collections.abc import Callable
 import numpy as np
 
 Generator = np.random.Generator
-TYPES = {  # how many attributes there are of each
+TYPES = {  # number of attributes of each
     "int64": 9, "int32": 3, "float64": 9, "float32": 2, "bool": 3, "string": 10, "date": 3, "timestamp[us]": 4,
     "list<string>": 2, "list<int64>": 1,
 }  # fmt: skip
 SCHEMA = {f"{''.join(filter(str.isalnum, kind))}_{at}": kind for kind, count in TYPES.items() for at in range(count)}
 FIRST_DAY, FIRST_TIME = dt.date(2020, 1, 1), dt.datetime(2024, 1, 1)
 
-# Holes are for constants, {a} is the attribute.
+# Constants go into the holes; {a} is the attribute.
 COMPARISONS = ("{a} = {}", "{a} <> {}", "{a} < {}", "{a} <= {}", "{a} > {}", "{a} >= {}", "{a} BETWEEN {} AND {}")
 LISTS = ("{a} IN ({}, {})", "{a} IN ({}, {}, {}, {})", "{a} NOT IN ({}, {}, {})", "{a} IS NULL", "{a} IS NOT NULL")
 TESTS = {
@@ -32,7 +35,7 @@ CONSTANTS: dict[str, Callable[[Generator], str]] = {
 
 
 class Shape:
-    """A text with holes, and what fills them."""
+    """A text with holes, and the constants for them."""
 
     def __init__(self, rng: Generator) -> None:
         self.holes: list[str] = []
@@ -53,7 +56,7 @@ class Shape:
         return test.replace("{a}", name).replace("{%}", "{}")
 
     def _tree(self, rng: Generator, count: int, depth: int) -> str:
-        """So many tests under AND and OR, which mostly alternate; now and then negated."""
+        """This number of conditions under AND and OR, which mostly alternate; some are negated."""
         if count == 1:
             text = self._test(rng)
             return f"NOT ({text})" if rng.random() < 0.05 else text
@@ -66,7 +69,7 @@ class Shape:
 
 
 def expressions(count: int, shapes: int, seed: int = 0) -> dict[int, str]:
-    """``count`` expressions of so many shapes, mixed."""
+    """``count`` expressions of ``shapes`` shapes, mixed."""
     rng = np.random.default_rng(seed)
     made = [Shape(rng) for _ in range(min(count, shapes))]
     return {at: made[at % len(made)].filled(rng) for at in range(count)}

@@ -1,1 +1,1 @@
-"""How the scripts take options, measure, and tell and draw what they found."""
+"""Options, measurement, tables and plots for the scripts."""

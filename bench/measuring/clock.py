@@ -9,7 +9,7 @@ from typing import Any
 
 
 def cpu_seconds(call: Callable[[], Any]) -> float:
-    """Of all threads."""
+    """CPU seconds of all threads during the call."""
     start = time.process_time()
     call()
     return time.process_time() - start
@@ -20,11 +20,11 @@ def best(call: Callable[[], Any], times: int) -> float:
 
 
 def in_turns(calls: Mapping[str, Callable[[], float]], rounds: int, enough: float = math.inf) -> dict[str, float]:
-    """The least of the seconds that each call tells. In a round all of them have their turn, so that what else the
-    machine does meanwhile meets them alike; those that took enough seconds have none any more."""
-    told: dict[str, list[float]] = {name: [] for name in calls}
+    """The lowest time that each call returns. All calls take turns in each round, so that other load on the machine
+    affects them equally. A call that has used ``enough`` seconds is not repeated."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            if sum(told[name]) < enough:
-                told[name].append(call())
-    return {name: min(seconds) for name, seconds in told.items()}
+            if sum(times[name]) < enough:
+                times[name].append(call())
+    return {name: min(seconds) for name, seconds in times.items()}

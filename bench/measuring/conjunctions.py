@@ -19,7 +19,7 @@ from measuring.jobs import Job, Result
 @dataclass(frozen=True, kw_only=True)
 class ConjunctionJob(Job):
     kinds = ENGINES | SPECIAL
-    verify: int  # events that are compared with brute force
+    verify: int  # events to compare with brute force
 
     def run(self, results: Connection) -> None:
         os.environ["POLARS_MAX_THREADS"] = str(self.threads)  # Polars reads it when it is imported
@@ -35,13 +35,13 @@ class ConjunctionJob(Job):
         engine, sample = self.built(kind, workload, result), cut(events, 0, min(self.verify, self.events))
         self._verify(engine, sample, oracle, result)
         self.fit(engine, sample, result)
-        # A batch of the size that is timed may take another path than a few events do.
+        # A batch of the timed size may take another code path than a few events.
         self._verify(engine, cut(events, 0, result.batch), oracle, result)
         if result.status == "ok":
             self.timed(engine, events, result)
 
     def _verify(self, engine: Engine, events: Any, oracle: BruteForce, result: Result) -> None:
-        """Match all events in one call and compare the answers to the last ones with brute force."""
+        """Match all events in one call and compare the answers to the last ``verify`` with brute force."""
         n = count(events)
         first = n - min(self.verify, n)
         offsets, rows = engine.match(engine.given(events))

@@ -1,6 +1,6 @@
 """Builds, verifies and times engines on a workload of Boolean expressions.
 
-The bit planes answer all events, plain Python some, and every engine must give the bit planes' answers.
+The bit planes answer all events, and plain Python checks a sample. Every engine must give the bit planes' answers.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from gpumatch.schema import Schema
 from gpumatch.workloads import SparseEvents
 from measuring.jobs import WARM, Job, Result
 
-ORACLE_ITEMS = 500_000  # predicates and operators that the oracle evaluates in plain Python
+ORACLE_ITEMS = 500_000  # predicates and operators evaluated in plain Python
 
 
 @dataclass
 class BooleanResult(Result):
-    graph: dict[str, Any] = field(default_factory=dict)  # what stats() tells of the A-Tree
+    graph: dict[str, Any] = field(default_factory=dict)  # from stats() of the A-Tree
 
 
 @dataclass
 class Facts:
-    """Of the workload itself, and how it was checked."""
+    """Properties of the workload, and how it was checked."""
 
     workload: str
     facts: dict[str, float]
-    checked: int  # results of the oracle in plain Python, all equal
+    checked: int  # results compared with plain Python, all equal
     generate_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class BooleanJob(Job):
-    """Only an engine that goes event by event gets fewer of them where there are too many for the time."""
+    """Engines that work event by event get fewer events if they would take too long."""
 
     kinds, result = BOOLEAN, BooleanResult
-    clauses: int  # over which there is no translation
+    clauses: int  # limit for translation
 
     def run(self, results: Connection) -> None:
-        """Send what the workload is, then a result per engine."""
+        """Send the facts of the workload, then a result per engine."""
         start = time.perf_counter()
         workload = self.generate(self.size)
         seconds = time.perf_counter() - start
@@ -69,10 +69,10 @@ class BooleanJob(Job):
     ) -> None:
         if not kind.suits(workload):
             result.status = "unsuited"
-            result.error = f"{clauses_of(workload):.2g} conjunctions, and the limit is {self.clauses:,}"
+            result.error = f"{clauses_of(workload):.2g} conjunctions, the limit is {self.clauses:,}"
             return
         if issubclass(kind, Auto):
-            assert workload.tables  # made now: arrays of the caller
+            assert workload.tables  # make the caller's arrays now, untimed
         engine = self.built(kind, workload, result)
         result.graph = graph_of(engine)
         if isinstance(engine, PerEvent):
@@ -87,9 +87,9 @@ class BooleanJob(Job):
 
 
 def against_oracle(workload: BooleanWorkload, events: SparseEvents, answer: Csr, seed: int = 0) -> int:
-    """Compare with plain Python: expressions and events at random, and as many pairs of those that match.
+    """Compare with plain Python: random pairs of expression and event, and as many that match.
 
-    Returns how many were compared; one that differs is an AssertionError.
+    Returns the number of pairs; a difference raises an AssertionError.
     """
     rng = np.random.default_rng(seed)
     mean = len(workload.programs.kind) / len(workload.programs)
@@ -114,7 +114,7 @@ def against_oracle(workload: BooleanWorkload, events: SparseEvents, answer: Csr,
 
 
 def graph_of(engine: Engine) -> dict[str, Any]:
-    """Nodes, edges and cost of the A-Trees in a matcher; nothing for what has none."""
+    """Nodes, edges and cost of the A-Trees in a matcher; empty for other engines."""
     if not isinstance(engine, Auto):
         return {}
     parts = [part for segment in engine.matcher.stats()["segments"] for part in segment["parts"]]

@@ -1,4 +1,4 @@
-"""Engines on one workload, in a process of its own: what is measured, and the steps that measuring has in common."""
+"""Jobs: engines on one workload, in a separate process, with the common steps of measuring."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from rich.progress import Progress
 from engines.base import Engine, batches, count, cut
 from gpumatch.workloads import WORKLOADS, Workload
 
-WARM = 16  # events that a small index is matched with, so that everything is compiled
+WARM = 16  # events for a small index, so that everything is compiled
 
 
 class Source(NamedTuple):
-    """A workload under a name, and its size before it is scaled."""
+    """A named workload, and its size before scaling."""
 
     name: str
     size: int
-    generate: Callable[..., Workload]  # of a size; what pickle can send: no lambda
+    generate: Callable[..., Workload]  # takes the size; must be picklable, so no lambda
 
     @classmethod
     def of(cls, name: str) -> Self:
@@ -48,29 +48,29 @@ class Result:
     threads: int
     status: str = "ok"  # or "unsuited", "failed", "wrong"
     error: str = ""
-    variant: str = ""  # the way an engine chose, where it has several
+    variant: str = ""  # the method that the engine chose, if it has several
     subscriptions: int = 0
     events: int = 0
     batch: int = 0
     matches: float = 0.0  # per event
     wall_us: float = 0.0  # per event, the best pass
     cpu_us: float = 0.0
-    call_p50_us: float = 0.0  # wall time of a call with a batch of events, over all passes
+    call_p50_us: float = 0.0  # wall time of a call with one batch, over all passes
     call_p95_us: float = 0.0
     build_s: float = 0.0
     build_cpu_s: float = 0.0
-    index_cpu_s: float = 0.0  # of these, without loading, where that is a step of its own
+    index_cpu_s: float = 0.0  # the same without loading, if that is a separate step
     bytes: int | None = None
 
     @property
     def us(self) -> float:
-        """On one thread CPU time, which other processes disturb least and which charges hidden threads; else wall."""
+        """CPU time on one thread (least disturbed by others, includes hidden threads), otherwise wall time."""
         return self.cpu_us if self.threads == 1 else self.wall_us
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job(ABC):
-    """One workload at one number of threads; ``seconds`` bounds a pass over the events."""
+    """One workload with one number of threads; ``seconds`` limits a pass over the events."""
 
     result: ClassVar[type[Result]] = Result
     kinds: ClassVar[Mapping[str, type[Engine]]]
@@ -87,7 +87,7 @@ class Job(ABC):
 
     @classmethod
     def of(cls, options: argparse.Namespace, source: Source, **given: Any) -> Self:
-        """A job of the size and with what else the options ask for, except for what is given."""
+        """A job with the size and settings of the options, overridden by ``given``."""
         names = {field.name for field in fields(cls)}
         asked = {name: value for name, value in vars(options).items() if name in names}
         size = max(1, round(source.size * options.scale))
@@ -95,7 +95,7 @@ class Job(ABC):
 
     @abstractmethod
     def run(self, results: Connection) -> None:
-        """Send a result per engine. Called in a process of its own."""
+        """Send a result per engine. Runs in a separate process."""
 
     def send_each(self, results: Connection, workload: Workload, measure: Callable[[type[Engine], Any], None]) -> None:
         """Send a result per engine that ``measure`` has filled in."""
@@ -103,16 +103,16 @@ class Job(ABC):
             result = self.result(self.workload, name, self.threads, subscriptions=len(workload.ids))
             try:
                 measure(self.kinds[name], result)
-            except Exception as error:  # one engine that fails must not end the run
+            except Exception as error:  # a failing engine must not end the run
                 result.status, result.error = "failed", f"{type(error).__name__}: {error}"
             results.send(result)
             gc.collect()
 
     def built(self, kind: type[Engine], workload: Workload, result: Result) -> Engine:
-        """The engine with the workload; how long that took goes to the result."""
+        """Build the engine with the workload; the times go into the result."""
         small, warm = self.generate(min(self.size, 2000)), kind(self.threads)
         warm.build(small)
-        warm.match(warm.given(small.events(WARM)))  # compiled now, and not while the real index is built
+        warm.match(warm.given(small.events(WARM)))  # compile now, not while the real index is built
         start, cpu = time.perf_counter(), time.process_time()
         engine = kind(self.threads)
         engine.build(workload)
@@ -122,7 +122,7 @@ class Job(ABC):
         return engine
 
     def fit(self, engine: Engine, sample: Any, result: Result) -> None:
-        """Take as many events as a pass has time for, going by a sample of them."""
+        """Choose the number of events that fits into a pass, from the time of a sample."""
         start = time.perf_counter()
         engine.match(engine.given(sample))
         each = (time.perf_counter() - start) / count(sample)
@@ -130,7 +130,7 @@ class Job(ABC):
         result.batch = min(self.batch, result.events)
 
     def timed(self, engine: Engine, events: Any, result: Result) -> None:
-        """The best of several passes over the events that the engine gets."""
+        """The best of several passes over the engine's events."""
         n = result.events
         given = [engine.given(batch) for batch in batches(cut(events, 0, n), result.batch)]
         walls, cpus = np.empty((self.repeats, len(given))), []
@@ -147,7 +147,7 @@ class Job(ABC):
 
 
 def run_all(jobs: Sequence[Job], console: Console) -> list[Any]:
-    """All that the jobs send; one whose process dies leaves the rest of its engines as failed."""
+    """All results of the jobs. If a job's process dies, its remaining engines count as failed."""
     found: list[Any] = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("", total=sum(len(job.engines) for job in jobs))
@@ -166,7 +166,7 @@ def run_all(jobs: Sequence[Job], console: Console) -> list[Any]:
 
 
 def sent_by(run: Callable[..., None], *args: Any) -> Iterator[Any]:
-    """What a call sends to the connection that is its last argument, from a process of its own."""
+    """Run a call in a separate process, and yield what it sends to the connection, its last argument."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=run, args=(*args, sender))

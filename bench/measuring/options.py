@@ -1,4 +1,4 @@
-"""Options that scripts share."""
+"""Options shared by the scripts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def parser(doc: str) -> argparse.ArgumentParser:
-    """Options that all scripts take."""
+    """Options of all scripts."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
-    add("--scale", type=_scale, default=1.0, help="share of the published number of subscriptions")
-    add("--events", type=positive, default=1000, help="events, at most")
-    add("--out", type=Path, default=RESULTS, help="folder that gets the results")
+    add("--scale", type=_scale, default=1.0, help="fraction of the published number of subscriptions")
+    add("--events", type=positive, default=1000, help="maximum number of events")
+    add("--out", type=Path, default=RESULTS, help="folder for the results")
     return parser
 
 
@@ -24,21 +24,21 @@ def timing_parser(doc: str, **defaults: Any) -> argparse.ArgumentParser:
     """Options of scripts that time engines."""
     timing = parser(doc)
     add = timing.add_argument
-    add("--seconds", type=float, default=2.0, help="aim of a pass; slow engines get fewer events")
-    add("--repeats", type=positive, default=3, help="passes, of which the best counts")
+    add("--seconds", type=float, default=2.0, help="target length of a pass; slow engines get fewer events")
+    add("--repeats", type=positive, default=3, help="passes; the best counts")
     add("--verify", type=positive, default=16, help="events checked against brute force")
     timing.set_defaults(**defaults)
     return timing
 
 
 def some_of(names: Collection[str], fits: Callable[[str, str], bool] = str.__contains__) -> Any:
-    """The type of an option that takes parts of names with commas between them; it gives whole names in their order."""
+    """Type of an option that accepts comma-separated abbreviations of names, and returns the full names in order."""
 
     def chosen(text: str) -> tuple[str, ...]:
         parts = [part.strip() for part in text.split(",")]
         for part in parts:
             if not any(fits(name, part) for name in names):
-                raise argparse.ArgumentTypeError(f"nothing is called {part!r}; there are {', '.join(names)}")
+                raise argparse.ArgumentTypeError(f"no name matches {part!r}; choose from {', '.join(names)}")
         return tuple(name for name in names if any(fits(name, part) for part in parts))
 
     return chosen

@@ -1,4 +1,4 @@
-"""Plots of the scripts: panels side by side with the same axes, a line per name."""
+"""Plots: panels side by side with the same axes, one line per name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Axis(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Points under one name; crosses where they are not joined."""
+    """Named points; drawn as crosses if not joined."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -21,16 +21,16 @@ class Line(NamedTuple):
 
 
 def lines(results: Sequence[Any], places: Mapping[str, float], value: Callable[[Any], float]) -> list[Line]:
-    """A line per engine: what was measured on each workload, at its place on the x axis."""
+    """One line per engine: the measurement on each workload, at its position on the x axis."""
     good = [r for r in results if r.status == "ok" and r.workload in places]
     engines = dict.fromkeys(r.engine for r in results)
     return [Line(name, [(places[r.workload], value(r)) for r in good if r.engine == name]) for name in engines]
 
 
 def draw(
-    path: Path, panels: Mapping[str, Sequence[Line]], x: Axis, y: Axis, bar: tuple[str, float] | None = None
+    path: Path, panels: Mapping[str, Sequence[Line]], x: Axis, y: Axis, target: tuple[str, float] | None = None
 ) -> Path:
-    """Draw to ``path``; ``bar`` is a name and a height to compare with."""
+    """Draw to ``path``; ``target`` is the name and height of a line to compare with."""
     import matplotlib
 
     matplotlib.use("Agg")  # no screen needed
@@ -42,8 +42,8 @@ def draw(
             if line.points:
                 style = "o-" if line.joined else "x"
                 axis.plot(*zip(*line.points, strict=True), style, label=line.name, color=f"C{i}", markersize=4)
-        if bar is not None:
-            axis.axhline(bar[1], color="grey", linestyle="--", label=bar[0])
+        if target is not None:
+            axis.axhline(target[1], color="grey", linestyle="--", label=target[0])
         axis.set(title=title, xlabel=x.label, xscale="log" if x.log else "linear", yscale="log" if y.log else "linear")
         axis.grid(alpha=0.3)
         axis.legend(fontsize="small")

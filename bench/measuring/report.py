@@ -1,4 +1,4 @@
-"""What scripts tell and write: tables, problems, results as JSON, and the machine that they ran on."""
+"""Output of the scripts: tables, problems, results as JSON, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _commit() -> str | None:
 
 
 def headed(title: str, *columns: str, left: int = 1) -> Table:
-    """A table whose columns are for numbers, all but the first."""
+    """A table with columns for numbers, except the first ``left``."""
     table = Table(title=title, title_justify="left")
     for i, name in enumerate(columns):
         table.add_column(name, justify="left" if i < left else "right", no_wrap=i < left)
@@ -73,11 +73,11 @@ def by_engine(
     title: str,
     results: Sequence[Any],
     cell: Callable[[Any], str],
-    beside: Mapping[str, Mapping[str, str]],
+    extra: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, str] | None = None,
     threads: Sequence[int] = (1,),
 ) -> Table:
-    """A row per engine and a column per workload, maybe ``shown`` under another name; ``beside``: rows by name that
+    """One row per engine and one column per workload, named by ``shown`` if given; ``extra`` has additional rows that
     are not measured."""
     found = {(r.engine, r.workload, r.threads): r for r in results}
     workloads = [w for w in dict.fromkeys(r.workload for r in results) if shown is None or w in shown]
@@ -86,20 +86,20 @@ def by_engine(
         row = ([found.get((engine, w, t)) for t in threads] for w in workloads)
         table.add_row(engine, *(" / ".join(status(r) or cell(r) if r else "" for r in cells) for cells in row))
     table.add_section()
-    for name, cells in beside.items():
+    for name, cells in extra.items():
         if cells:
             table.add_row(name, *(cells.get(w, "") for w in workloads))
     return table
 
 
 def matches(results: Sequence[Result]) -> dict[str, dict[str, str]]:
-    """A row of ``by_engine``: the matches per event of the engine that got the most events."""
+    """A row for ``by_engine``: matches per event, from the engine that got the most events."""
     most = {r.workload: r for r in sorted(results, key=lambda r: r.events)}
     return {"matches per event": {workload: us(r.matches) for workload, r in most.items()}}
 
 
 def problems(results: Sequence[Result]) -> list[str]:
-    """Each error once, with the places where it came up."""
+    """Each error once, with the workloads where it occurred."""
     places: dict[tuple[str, str, str], dict[str, None]] = {}
     for r in results:
         if r.error:
@@ -108,7 +108,7 @@ def problems(results: Sequence[Result]) -> list[str]:
 
 
 def status(result: Result) -> str:
-    """What a table shows in the place of a number; empty where there is one."""
+    """What a table shows instead of a number; empty if there is one."""
     return {"ok": "", "unsuited": "-"}.get(result.status, result.status.upper())
 
 
@@ -119,7 +119,7 @@ def us(value: float) -> str:
 def finish(
     console: Console, name: str, options: argparse.Namespace, results: Sequence[Result], more: Mapping[str, Any] = {}
 ) -> int:
-    """Tell problems, write everything to ``name``.json; returns the exit code."""
+    """Print problems and write everything to ``name``.json; returns the exit code."""
     for problem in problems(results):
         console.print(problem)
     console.print(f"written to {write(name, options, {'results': [asdict(r) for r in results], **more})}")
@@ -138,7 +138,7 @@ def save(path: Path, content: Mapping[str, Any]) -> Path:
 
 
 def judged(console: Console, verdict: Sequence[str]) -> int:
-    """Tell what holds, which begins with yes, and what does not; returns the exit code."""
+    """Print the verdicts; returns exit code 1 unless all begin with yes."""
     for line in verdict:
         console.print(line)
     return int(not all(line.startswith("yes") for line in verdict))

@@ -12,23 +12,23 @@ from importlib import import_module
 import gpumatch as gm
 from gpumatch.cli.console import print_error
 
-COMMANDS = {  # the module of each, and what it does
+COMMANDS = {  # name: (module, help)
     "demo": ("demo", "stock alerts through Spark, or in process without Java"),
     "build": ("build", "make an index from a file of subscriptions"),
     "match": ("match", "match a file of events and write the pairs"),
-    "explain": ("explain", "tell why a subscription matches an event, or does not"),
-    "info": ("info", "show what an index holds"),
-    "bench": ("bench", "time a workload on a device, after a check of its results"),
-    "doctor": ("doctor", "show what this machine offers, and what to install"),
-    "warm-up": ("warm_up", "compile for this machine now, not when something is matched"),
-    "kernels": ("kernels", "compile the CUDA kernels and show what they take of a GPU"),
-    "roofline": ("roofline", "tell how many events per second a GPU cannot exceed"),
-    "route-sim": ("route_sim", "send events through an overlay of brokers, simulated"),
+    "explain": ("explain", "explain why a subscription matches an event, or does not"),
+    "info": ("info", "show the contents of an index"),
+    "bench": ("bench", "check a workload's results on a device, then time it"),
+    "doctor": ("doctor", "show what this machine has, and what to install"),
+    "warm-up": ("warm_up", "compile the CPU kernels for this machine in advance"),
+    "kernels": ("kernels", "compile the CUDA kernels and show their registers, memory and occupancy"),
+    "roofline": ("roofline", "compute an upper bound on events per second, by GPU"),
+    "route-sim": ("route_sim", "simulate events in an overlay of brokers"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. The exit code is 0, 2 for what the user can mend, or 130 after Ctrl-C."""
+    """Run one command. The exit code is 0, 2 after an error that the user can fix, 130 after Ctrl-C, or 141."""
     try:
         args = _parser().parse_args(argv)
         args.run(args)
@@ -38,20 +38,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return _closed()
-    except _mendable() as error:
+    except _expected() as error:
         print_error(error)
         return 2
     return 0
 
 
 def _closed() -> int:
-    """The reader of standard output, such as head, has seen enough. What is left in the buffer goes nowhere."""
+    """The reader of standard output, such as head, has closed it: discard the rest of the buffer."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 128 + signal.SIGPIPE
 
 
-def _mendable() -> tuple[type[Exception], ...]:
-    """What a message is enough for. Asked for only when something fails, so that Arrow is not imported before."""
+def _expected() -> tuple[type[Exception], ...]:
+    """Errors that are reported without a traceback. Called only on failure, so that Arrow is not imported earlier."""
     import pyarrow as pa
 
     return gm.GpumatchError, OSError, UnicodeError, pa.ArrowException

@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def share(text: str) -> float:
 
 
 def new_file(text: str) -> Path:
-    """A file that can be written, asked before the work and not after it."""
+    """A path that can be written, checked before the work starts."""
     path = Path(text)
     if path.is_dir() or not path.resolve().parent.is_dir():
         raise argparse.ArgumentTypeError(f"expected a file in a folder that exists, found {text!r}")
@@ -44,7 +44,7 @@ def schema_of(text: str) -> dict[str, str]:
         except ValueError as error:
             raise gm.SchemaError(f"{text} is not JSON: {error}") from None
         if not isinstance(given, dict) or not all(isinstance(kind, str) for kind in given.values()):
-            raise gm.SchemaError(f'{text} must hold one object from names to types, such as {{"px": "float64"}}')
+            raise gm.SchemaError(f'{text} must be an object that maps names to types, such as {{"px": "float64"}}')
         return given
     schema = {}
     for item in re.split(r",(?![^<\[]*[>\]])", text):  # not the comma of timestamp[us, tz=UTC]

@@ -1,6 +1,6 @@
-"""Timing of a workload on one device, after a check of its results: what ``gpumatch bench`` runs.
+"""``gpumatch bench``: check a workload's results on one device, then time it.
 
-Other engines and their comparison with ours are in the project's ``bench`` folder.
+The project's ``bench`` folder compares with other engines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpumatch.index.planner import plainest
 from gpumatch.matcher import Matcher
 from gpumatch.workloads import DenseEvents, SparseEvents, make
 
-_CHECKED = 64  # events whose matches are compared with those of a scan on the CPU
+_CHECKED = 64  # events that are also matched by a scan on the CPU, for comparison
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Timing:
     subscriptions: int
     device: str
     index: str
-    events_from: str  # "host": events come from there and results go there; "device": neither leaves the device
+    events_from: str  # "host": events come from the host and results return to it; "device": both stay on the device
     events: int
     batch: int
     matches: float  # per event
@@ -47,9 +47,9 @@ class Timing:
 def measure(
     workload: str, device: str, index: str, scale: float, events: int, batch: int, repeats: int
 ) -> Iterator[Timing]:
-    """Build a workload, check its matches, and time them; on a CUDA device also with events that are there already."""
+    """Build a workload, check its matches and time them; on a CUDA device also with events that are already there."""
     if simulated() and resolve_device(device)[0] != "cpu":
-        raise DeviceError("numba simulates CUDA in this process, which tells nothing of speed; use device='cpu'")
+        raise DeviceError("CUDA is simulated in this process, so times would be meaningless; use device='cpu'")
     made = make(workload, scale)
     start = time.perf_counter()
     matcher = Matcher(made.schema, index, device)
@@ -63,19 +63,19 @@ def measure(
     if matcher.match(few) != plain.match(few):
         raise GpumatchError(f"{matcher.device} and a scan on the CPU disagree on {_CHECKED} events; please report it")
     batches = [_slice(given, first, first + batch) for first in range(0, events, batch)]
-    places = {"host": batches}
+    sources = {"host": batches}
     if matcher.device != "cpu" and isinstance(given, dict):
-        places["device"] = [{name: library().asarray(values) for name, values in part.items()} for part in batches]
+        sources["device"] = [{name: library().asarray(values) for name, values in each.items()} for each in batches]
     names = ", ".join(part.index.kind for part in matcher.plan().segments)
-    for place, parts in places.items():
-        finish: Callable[[Any], int] = _on_host if place == "host" else _on_device
-        seconds, pairs = _best(matcher, parts, repeats, finish)
-        facts = (workload, len(matcher), matcher.device, names, place, events, batch, pairs / events, build_s)
+    for source, given_there in sources.items():
+        finish: Callable[[Any], int] = _on_host if source == "host" else _on_device
+        seconds, pairs = _best(matcher, given_there, repeats, finish)
+        facts = (workload, len(matcher), matcher.device, names, source, events, batch, pairs / events, build_s)
         yield Timing(*facts, 1e6 * seconds / events)
 
 
 def _slice(events: DenseEvents | SparseEvents, start: int, stop: int) -> Any:
-    """Some events, in the form that ``match`` takes."""
+    """Events ``start`` to ``stop``, as ``match`` accepts them."""
     if isinstance(events, dict):
         return {name: values[start:stop] for name, values in events.items()}
     offsets = events.offsets[start : stop + 1]
@@ -88,7 +88,7 @@ def _best(matcher: Matcher, batches: list[Any], repeats: int, finish: Callable[[
     best, pairs = np.inf, 0
     for _ in range(repeats):
         start = time.perf_counter()
-        pairs = sum(finish(matcher.match(part)) for part in batches)
+        pairs = sum(finish(matcher.match(each)) for each in batches)
         best = min(best, time.perf_counter() - start)
     return best, pairs
 

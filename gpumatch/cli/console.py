@@ -1,4 +1,4 @@
-"""What commands print: tables, bars and errors."""
+"""Tables, progress bars and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROWS_SHOWN = 50
 
 
 def make_console(stderr: bool = False, markup: bool = False) -> Console:
-    """As wide as the terminal. In a pipe or file there is no width to fit, and rich's 80 columns would cut numbers."""
+    """As wide as the terminal. A pipe or file has no width, and rich's default of 80 columns would cut numbers."""
     from rich.console import Console
 
     console = Console(stderr=stderr, markup=markup, highlight=markup)
@@ -27,7 +27,7 @@ def make_console(stderr: bool = False, markup: bool = False) -> Console:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A bar on standard error, gone when it is done; none where that is not a terminal."""
+    """A progress bar on standard error, removed at the end; none if that is not a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -49,7 +49,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_error(error: Exception) -> None:
-    """One red line, and below it the caret's lines where the error points into a text."""
+    """One red line, followed by the lines with the caret if the error points into a text."""
     from rich.text import Text
 
     line, *rest = str(error).split("\n")

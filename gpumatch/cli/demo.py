@@ -1,4 +1,4 @@
-"""The demo: stock alerts through Spark, some of them explained, and what Spark's own join takes for the same."""
+"""The demo: match stock alerts on Spark, explain some matches, and compare with the time of Spark's own join."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from gpumatch.workloads import stocks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SAMPLE = 20_000  # events that Spark's own join gets
-BATCH = 100_000  # events that are matched at once
+SAMPLE = 20_000  # events for Spark's own join
+BATCH = 100_000  # events per batch
 BLUE = "#1f3a5f"
-LOOKS = (  # of the kinds of alerts: marker, colour and name
+LOOKS = (  # kind of alert, marker, colour, name
     (0, "o", "#e3b04b", "between two prices"),
     (1, "^", "#2e8b57", "above a price"),
     (-1, "v", "#c0392b", "below a price"),
@@ -40,20 +40,20 @@ LOOKS = (  # of the kinds of alerts: marker, colour and name
 
 
 class Outcome(NamedTuple):
-    """What there is to show at the end."""
+    """The figures shown at the end."""
 
     matcher: gm.Matcher
     where: str
-    seconds: float  # to match all bars
+    seconds: float  # for matching all bars
     join: tuple[int, float] | None  # bars and seconds of Spark's join
 
 
 def run(subscriptions: int = 200_000, events: int = 500_000, out: str | Path = "demo-output", seed: int = 7) -> None:
-    """Draw alerts and prices, match them, show what came out; the files stay in ``out``."""
+    """Generate alerts and prices, match them and show the results; the files stay in ``out``."""
     console, folder = make_console(markup=True), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     _remove(folder / "matches.parquet")
-    with _step(console, f"Drawing {events:,} daily bars and writing {subscriptions:,} alerts"):
+    with _step(console, f"Generating {events:,} daily bars and {subscriptions:,} alerts"):
         rng = np.random.default_rng(seed)
         walk = stocks.draw_bars(events, rng)
         bars, alerts = stocks.to_events(walk, events), stocks.draw_alerts(subscriptions, walk, rng)
@@ -61,7 +61,7 @@ def run(subscriptions: int = 200_000, events: int = 500_000, out: str | Path = "
         pq.write_table(alerts, folder / "alerts.parquet")
     missing = _missing_for_spark()
     if missing:
-        console.print(f"[yellow]{missing}: matching in this process, and there is no join of Spark's to compare with")
+        console.print(f"[yellow]{missing}: matching in this process, without a comparison with Spark's join")
         outcome = _in_process(console, folder)
     else:
         outcome = _on_spark(console, folder, rng)
@@ -71,7 +71,9 @@ def run(subscriptions: int = 200_000, events: int = 500_000, out: str | Path = "
     if _has_matplotlib():
         with _step(console, "Drawing the picture"):
             peak = walk.values["high"].argmax(axis=1)
-            symbol = str(walk.symbols[np.abs(peak - len(walk.days) / 2).argmin()])  # peaks in the middle of the picture
+            symbol = str(
+                walk.symbols[np.abs(peak - len(walk.days) / 2).argmin()]
+            )  # with its peak near the middle of the picture
             draw(folder / "demo.png", symbol, bars, alerts, pairs, rates(outcome, events))
     else:
         console.print("[yellow]matplotlib is not installed: no picture (pip install 'gpumatch\\[bench]')")
@@ -99,7 +101,7 @@ def _has_matplotlib() -> bool:
 
 @contextmanager
 def _step(console: Console, text: str) -> Iterator[None]:
-    """A spinner with the time while it lasts, one line when it is done."""
+    """A spinner with the elapsed time, replaced by one line at the end."""
     start = time.perf_counter()
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -126,8 +128,8 @@ def _in_process(console: Console, folder: Path) -> Outcome:
 
 
 def _compile(console: Console, matcher: gm.Matcher, folder: Path) -> None:
-    """Compiled code is cached on disk, so that Spark's workers find it there."""
-    with _step(console, "Compiling the kernels (the first time only)"):
+    """Compile now: Spark's workers then find the code in the cache on disk."""
+    with _step(console, "Compiling the kernels (first time only)"):
         matcher.match(next(pq.ParquetFile(folder / "bars.parquet").iter_batches(1000)))
 
 
@@ -147,9 +149,9 @@ def _on_spark(console: Console, folder: Path, rng: np.random.Generator) -> Outco
         _compile(console, matcher, folder)
         bars = spark.read.parquet(str(folder / "bars.parquet"))
         pairs = match_events(bars, folder / "index", columns=["event", "symbol"])
-        with _step(console, f"Matching on Spark with {cores} cores, and writing the matches"):
+        with _step(console, f"Matching on Spark with {cores} cores, writing the matches"):
             pairs.write.mode("overwrite").parquet(str(folder / "matches.parquet"))
-        with _step(console, "The same again without writing, for the time"):
+        with _step(console, "Matching again without writing, for timing"):
             seconds = _seconds(pairs)
         join = _join(console, spark, folder, rng)
     finally:
@@ -159,7 +161,7 @@ def _on_spark(console: Console, folder: Path, rng: np.random.Generator) -> Outco
 
 
 def _session(log: Path) -> SparkSession:
-    """A local session; what the JVM says on stderr goes to the log."""
+    """A local session; the JVM's standard error goes to the log."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -172,7 +174,7 @@ def _session(log: Path) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH),
-        "spark.sql.files.minPartitionNum": str(2 * cores),  # few tasks, but more than cores: they differ
+        "spark.sql.files.minPartitionNum": str(2 * cores),  # few tasks, but more than cores, since their lengths differ
         "spark.sql.shuffle.partitions": str(cores),
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName("gpumatch demo")
@@ -189,7 +191,7 @@ def _session(log: Path) -> SparkSession:
 
 
 def _join(console: Console, spark: SparkSession, folder: Path, rng: np.random.Generator) -> tuple[int, float]:
-    """Time Spark's own join on a sample, and make sure that it finds what we found."""
+    """Time Spark's own join on a sample, and check that it finds the same matches."""
     bars = pq.read_table(folder / "bars.parquet")
     sample = bars.take(np.sort(rng.choice(len(bars), min(SAMPLE, len(bars)), replace=False)))
     with _step(console, f"Spark's own range join on {len(sample):,} of the bars"):
@@ -204,20 +206,20 @@ def _join(console: Console, spark: SparkSession, folder: Path, rng: np.random.Ge
         both = [table.select(["event", "subscription"]).sort_by(order) for table in (joined, ours)]
         if both[0] != both[1]:
             raise AssertionError(f"Spark's join found {len(joined):,} matches, gpumatch {len(ours):,}: they differ")
-    console.print(f"  {len(ours):,} matches, the same as gpumatch found")
-    with _step(console, "The same again, for the time"):
+    console.print(f"  {len(ours):,} matches, the same as gpumatch")
+    with _step(console, "The join again, for timing"):
         return len(sample), _seconds(join)
 
 
 def _seconds(frame: DataFrame) -> float:
-    """How long it takes to make all rows, of which nothing is kept."""
+    """The time to compute all rows, without keeping them."""
     start = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()
     return time.perf_counter() - start
 
 
 def join_sql() -> str:
-    """The best way that we know: the few bars broadcast, a hash join for the alerts that name a symbol."""
+    """The fastest query we know: broadcast the few bars, and hash join the alerts that name a symbol."""
     ranges = " AND ".join(
         f"(a.{name}_lo IS NULL OR b.{name} >= a.{name}_lo) AND (a.{name}_hi IS NULL OR b.{name} <= a.{name}_hi)"
         for name in stocks.RANGED
@@ -227,7 +229,7 @@ def join_sql() -> str:
 
 
 def rates(outcome: Outcome, events: int) -> dict[str, float]:
-    """Events per second of each way."""
+    """Events per second, by method."""
     found = {f"gpumatch {outcome.where}": events / outcome.seconds}
     if outcome.join is not None:
         found["Spark's own join"] = outcome.join[0] / outcome.join[1]
@@ -235,7 +237,7 @@ def rates(outcome: Outcome, events: int) -> dict[str, float]:
 
 
 def show_examples(console: Console, matcher: gm.Matcher, bars: pa.Table, pairs: Any, rng: np.random.Generator) -> None:
-    """A few matches, each with its bar and why the alert rang."""
+    """A few matches, each with its bar and the reason why the alert rang."""
     count = pairs.count_rows()
     table = Table("alert", "rings because", "bar", title="Some of the matches", title_justify="left", show_lines=True)
     for row in pairs.take(np.sort(rng.choice(max(1, count), min(4, count), replace=False))).to_pylist():
@@ -248,7 +250,7 @@ def show_examples(console: Console, matcher: gm.Matcher, bars: pa.Table, pairs: 
 
 
 def show_numbers(console: Console, outcome: Outcome, events: int, pairs: int) -> None:
-    """Totals, and the rates of both ways with their ratio."""
+    """Totals, the rates of both methods, and their ratio."""
     rate = rates(outcome, events)
     table = Table("", "bars", "seconds", "bars per second", title="Throughput", title_justify="left")
     runs = [(events, outcome.seconds), *([outcome.join] if outcome.join else [])]
@@ -258,11 +260,11 @@ def show_numbers(console: Console, outcome: Outcome, events: int, pairs: int) ->
     console.print(f"{pairs:,} matches, {pairs / events:.1f} per bar, of {len(outcome.matcher):,} alerts")
     if outcome.join is not None:
         ours, join = rate.values()
-        console.print(f"gpumatch does [bold]{ours / join:,.1f} times[/] as many bars per second as Spark's own join")
+        console.print(f"gpumatch matches [bold]{ours / join:,.1f} times[/] as many bars per second as Spark's own join")
 
 
 def draw(path: Path, symbol: str, bars: pa.Table, alerts: pa.Table, pairs: Any, rate: dict[str, float]) -> None:
-    """The price of a symbol with the alerts that rang, and the rates beside it if there are two."""
+    """The price of a symbol with the alerts that rang and, if there are two, the rates."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -281,7 +283,7 @@ def draw(path: Path, symbol: str, bars: pa.Table, alerts: pa.Table, pairs: Any, 
 
 
 def _rung(symbol: str, alerts: pa.Table, pairs: Any) -> pa.Table:
-    """The matches of one symbol with the alert's kind: 1 above some price, -1 below one, 0 between two."""
+    """The matches of one symbol with the kind of alert: 1 above a price, -1 below one, 0 between two."""
     rung = pairs.to_table(columns=["event", "subscription"], filter=ds.field("symbol") == symbol)
     lo, hi = (
         reduce(pc.or_, (alerts[f"{name}_{side}"].is_valid() for name in stocks.PRICES)).cast(pa.int8())
@@ -293,7 +295,7 @@ def _rung(symbol: str, alerts: pa.Table, pairs: Any) -> pa.Table:
 
 
 def _draw_price(price: Any, count: Any, bars: pa.Table, rung: pa.Table) -> None:
-    """The path with the days of break-outs and break-downs; below it, how many alerts of each kind rang a day."""
+    """The price with the days of break-outs and break-downs; below it, the alerts per day by kind."""
     columns = {name: bars[name].to_numpy() for name in bars.column_names}
     date, kinds = columns["date"], rung["kind"].to_numpy()
     at = np.searchsorted(columns["event"], rung["event"].to_numpy())
@@ -311,7 +313,7 @@ def _draw_price(price: Any, count: Any, bars: pa.Table, rung: pa.Table) -> None:
             _draw_level(price, rung.filter(pc.field("kind") == kind), "high_lo" if kind > 0 else "low_hi", colour)
     price.tick_params(labelbottom=False)
     price.set_ylabel("price")
-    count.set_ylabel("alerts a day")
+    count.set_ylabel("alerts per day")
     count.set_ylim(0, 1.3 * max(1, below.max()))
     count.legend(frameon=False, fontsize=9, ncols=3, loc="upper center")
 

@@ -1,4 +1,4 @@
-"""What this machine offers to gpumatch, and what to install for the rest. Imports none of what it looks for."""
+"""What this machine has for gpumatch, and what to install. Does not import the packages that it looks for."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gpumatch.parallel.threads import get_num_threads
 
 _CPU_FEATURES = ("sse4_2", "avx", "avx2", "fma", "bmi2", "popcnt", "avx512f", "avx512bw", "asimd", "sve")
 _CUDA_EXTRAS = 'pip install "gpumatch[gpu13]" (CUDA 13) or "gpumatch[gpu12]" (CUDA 12)'
-_CUDF_EXTRAS = 'pip install "gpumatch[cudf13]" (CUDA 13) or "gpumatch[cudf12]" (CUDA 12), in an environment of its own'
+_CUDF_EXTRAS = 'pip install "gpumatch[cudf13]" (CUDA 13) or "gpumatch[cudf12]" (CUDA 12), in a separate environment'
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked for: ``detail`` is what was found, ``hint`` what to do where it was not."""
+    """The result of one check: ``detail`` is what was found, ``hint`` what to do if it was not."""
 
     name: str
     found: bool
@@ -35,14 +35,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CudaDriver:
-    """The NVIDIA driver's CUDA version and the devices it shows to this process."""
+    """The NVIDIA driver's CUDA version and the devices visible to this process."""
 
     version: str
     devices: tuple[str, ...]
 
 
 def examine() -> list[Finding]:
-    """Every check, in the order in which ``gpumatch doctor`` prints them."""
+    """All checks, in the order in which ``gpumatch doctor`` prints them."""
     return [
         Finding("Python", True, f"{platform.python_version()} on {platform.platform(terse=True)}"),
         _cpu(),
@@ -60,7 +60,7 @@ def examine() -> list[Finding]:
 
 
 def cuda_driver() -> CudaDriver | str:
-    """The driver, asked through ``libcuda`` alone, or why there is none."""
+    """The driver, found through ``libcuda`` alone, or the reason why there is none."""
     library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
     try:
         cuda = ctypes.CDLL(library)
@@ -82,7 +82,7 @@ def cuda_driver() -> CudaDriver | str:
 
 
 def java_version() -> str | None:
-    """The version of the Java that Spark would start: that of JAVA_HOME, else the one on the path."""
+    """The version of the Java that Spark would start: from JAVA_HOME, else from the PATH."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if program is None:
@@ -96,12 +96,12 @@ def java_version() -> str | None:
 
 
 def rapids_jars(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """The RAPIDS plugin's jars where Spark would load them from, or where its guides have people put them."""
-    found = {jar.resolve() for place in _jar_places(environ) for jar in _jars(place) if jar.is_file()}
+    """The RAPIDS plugin's jars, where Spark would load them or where its guides say to put them."""
+    found = {jar.resolve() for path in _jar_paths(environ) for jar in _jars(path) if jar.is_file()}
     return sorted(found)
 
 
-def _jar_places(environ: Mapping[str, str]) -> Iterator[Path]:
+def _jar_paths(environ: Mapping[str, str]) -> Iterator[Path]:
     for variable in ("SPARK_RAPIDS_PLUGIN_JAR", "SPARK_RAPIDS_DIR"):
         if environ.get(variable):
             yield Path(environ[variable])
@@ -113,12 +113,12 @@ def _jar_places(environ: Mapping[str, str]) -> Iterator[Path]:
         yield Path(pyspark.submodule_search_locations[0], "jars")
 
 
-def _jars(place: Path) -> Iterator[Path]:
+def _jars(path: Path) -> Iterator[Path]:
     pattern = "rapids-4-spark*.jar"
-    if place.is_dir():
-        yield from place.glob(pattern)
-    elif place.match(pattern):
-        yield place
+    if path.is_dir():
+        yield from path.glob(pattern)
+    elif path.match(pattern):
+        yield path
 
 
 def _package(name: str, distributions: tuple[str, ...], hint: str) -> Finding:
@@ -170,7 +170,7 @@ def _memory() -> Finding:
 
 def _gpu() -> Finding:
     driver = cuda_driver()
-    hint = "install the NVIDIA driver on a machine with a CUDA device; everything works on the CPU meanwhile"
+    hint = "install the NVIDIA driver on a machine with a CUDA device; without it everything runs on the CPU"
     if isinstance(driver, str):
         return Finding("GPU", False, driver, hint)
     if not driver.devices:
@@ -180,7 +180,7 @@ def _gpu() -> Finding:
 
 def _java() -> Finding:
     version = java_version()
-    hint = "Spark 4 runs on Java 17 or 21: install OpenJDK 17 and set JAVA_HOME"
+    hint = "Spark 4 needs Java 17 or 21: install OpenJDK 17 and set JAVA_HOME"
     if version is None:
         return Finding("Java", False, "not found", hint)
     major = int(version.split(".")[0]) if version.split(".")[0].isdigit() else 0

@@ -1,8 +1,8 @@
-"""Tables in files: Parquet, CSV and JSON lines, chosen by the suffix, read and written in batches.
+"""Tables in files: Parquet, CSV and JSON lines, selected by suffix, read and written in batches.
 
-CSV and JSON lines carry no types. A column of the index gets its attribute's type; in CSV an empty field is a missing
-value and a quoted empty one the empty string; other CSV columns stay text; other JSON fields get the type that fits
-all of their values.
+CSV and JSON lines have no types, so columns of the index get the types of their attributes. Other CSV columns stay
+text; other JSON fields get the type that fits all of their values. In CSV an empty field is a missing value, and a
+quoted empty one is the empty string.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _FORMATS: dict[str, Format] = {
     ".json": "json",
 }
 _BATCH_ROWS = 65_536
-_LEADING = 4_096  # bytes that tell JSON lines from CSV
-_WRITE_ROWS = 65_536  # at once: small row groups make Parquet slow to read, large lists of Python rows take memory
+_LEADING = 4_096  # bytes to look at to distinguish JSON lines from CSV
+_WRITE_ROWS = 65_536  # per write: small row groups make Parquet slow to read, large lists of Python rows take memory
 _BLOCK_BYTES = 8 << 20  # of CSV per batch
 _SCALARS = {
-    **{f"int{bits}": pa.int64() for bits in (8, 16, 32, 64)},  # an int8 attribute may well meet a 300
+    **{f"int{bits}": pa.int64() for bits in (8, 16, 32, 64)},  # events may have a 300 for an int8 attribute
     "float32": pa.float32(),
     "float64": pa.float64(),
     "bool": pa.bool_(),
@@ -57,7 +57,7 @@ _SCALARS = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to be read once, batch by batch; ``done()`` is the share of it that was read, from 0 to 1."""
+    """A file to be read once, in batches; ``done()`` is the share that has been read, from 0 to 1."""
 
     names: Sequence[str]  # of all columns of the file
     schema: pa.Schema  # of the columns that are read
@@ -66,7 +66,7 @@ class Source:
 
 
 def format_of(path: str | Path) -> Format:
-    """The format that a file's suffix stands for."""
+    """The format, from the file's suffix."""
     if path == STANDARD:
         return "csv"
     suffix = Path(path).suffix.lower()
@@ -82,7 +82,7 @@ def arrow_types(schema: Schema) -> dict[str, pa.DataType]:
 
 
 def infer_schema(path: str | Path) -> pa.Schema:
-    """Names and types of a file's columns; those of text files from their first block."""
+    """Names and types of a file's columns; for text files, from the first block."""
     with _explained(path):
         match _input_format(path):
             case "parquet":
@@ -96,7 +96,7 @@ def infer_schema(path: str | Path) -> pa.Schema:
 
 
 def read_table(path: str | Path, columns: Sequence[str]) -> pa.Table:
-    """Chosen columns of a whole file. Those of CSV are text: an id such as 007 stays what it is."""
+    """Some columns of a whole file. CSV columns are text: an id such as 007 stays as it is."""
     with _explained(path):
         match _input_format(path):
             case "parquet":
@@ -113,7 +113,7 @@ def read_table(path: str | Path, columns: Sequence[str]) -> pa.Table:
 
 
 def open_table(path: str | Path, types: Types, columns: Sequence[str] | None = None) -> Source:
-    """A file in batches of bounded size, with ``columns`` and all that ``types`` names, where the file has them."""
+    """A file in batches of bounded size: ``columns``, and those columns of ``types`` that the file has."""
     with _explained(path):
         match _input_format(path):
             case "parquet":
@@ -145,7 +145,7 @@ def as_file(path: str | Path) -> Iterator[str | Path]:
 
 
 def parse_row(text: str, types: Types) -> dict[str, Any]:
-    """One event as a JSON object, with its values in the types of their attributes."""
+    """One event from a JSON object, with values in the types of their attributes."""
     try:
         row = json.loads(text, parse_float=Decimal)
     except ValueError as error:
@@ -164,9 +164,9 @@ def parse_row(text: str, types: Types) -> dict[str, Any]:
 
 
 class Sink:
-    """A file to be written batch by batch. It appears under its name when all is written, never half of it.
+    """A file to be written in batches. It gets its name when it is complete, so it never appears half written.
 
-    Standard output gets the batches as they come.
+    Standard output gets the batches as they arrive.
     """
 
     def __init__(self, path: str | Path, schema: pa.Schema) -> None:
@@ -207,7 +207,7 @@ class Sink:
 
 
 class _JsonWriter:
-    """Times become ISO text and NaN null; infinities are written as Python and Arrow read them, ``Infinity``."""
+    """Times become ISO text, NaN becomes null, infinities become ``Infinity``, which Python and Arrow can read."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._file = path.open("w", encoding="utf-8")
@@ -236,7 +236,7 @@ def _arrow_type(kind: AttributeType) -> pa.DataType:
 
 
 def _parquet_source(path: str | Path, types: Types, columns: Sequence[str] | None) -> Source:
-    found = pa.dataset.dataset(path, format="parquet")  # a file, or a folder of them as Spark writes it
+    found = pa.dataset.dataset(path, format="parquet")  # a file, or a folder of files as Spark writes it
     chosen = _chosen(path, found.schema.names, types, columns)
     total, read = found.count_rows(), 0
 
@@ -255,7 +255,7 @@ def _csv_source(path: str | Path, types: Types, columns: Sequence[str] | None) -
     chosen = _chosen(path, names, types, columns)
     for name in chosen:
         if name in types and pa.types.is_list(types[name]):
-            raise GpumatchError(f"{path}: {name!r} is a list, and CSV holds no lists; use Parquet or JSON lines")
+            raise GpumatchError(f"{path}: {name!r} is a list, and CSV cannot contain lists; use Parquet or JSON lines")
     reader, done = _open_csv(path, dict.fromkeys(names, pa.string()), chosen)
     wanted = {name: types.get(name, pa.string()) for name in chosen}
     return Source(names, pa.schema(list(wanted.items())), _typed_rows(reader, wanted), done)
@@ -300,17 +300,17 @@ def _read_json(path: str | Path, columns: Sequence[str]) -> pa.Table:
     _check_columns(path, columns, list(fields))
     for name in columns:
         if fields[name] is None:
-            raise GpumatchError(f"{path}: column {name!r} holds values of several types, expected one type")
+            raise GpumatchError(f"{path}: column {name!r} has values of several types, expected one type")
     wanted = {name: fields[name] for name in columns}
     return pa.Table.from_batches(jsonlines.read(path, wanted)[0], pa.schema(list(wanted.items())))
 
 
 def _infer_json(path: str | Path) -> pa.Schema:
-    """The types that fit all values; texts that are dates or times in the first block are these."""
+    """The types that fit all values. Text columns become dates or times if the first block parses as such."""
     fields = jsonlines.fields(path)
     for name, kind in fields.items():
         if kind is None:
-            raise GpumatchError(f"column {name!r} holds values of several types; give the schema by --schema")
+            raise GpumatchError(f"column {name!r} has values of several types; use --schema")
     schema = pa.schema(list(fields.items()))
     batch = next(jsonlines.read(path, fields)[0], None)
     for i, field in enumerate(schema):
@@ -332,14 +332,14 @@ def _time_type(texts: pa.Array) -> pa.DataType:
 
 
 def _watched(path: str | Path) -> tuple[pa.NativeFile, Callable[[], float]]:
-    """A file for Arrow to read, and how far it has come."""
+    """A file for Arrow to read, and a function for the share that has been read."""
     file = pa.OSFile(str(path))
     size = file.size()
     return file, lambda: 1.0 if file.closed or not size else file.tell() / size
 
 
 def _chosen(path: object, names: Sequence[str], types: Types, columns: Sequence[str] | None) -> list[str]:
-    """The columns to read, in the file's order: all by default, else the wanted ones and the attributes."""
+    """The columns to read, in the file's order: all by default, otherwise ``columns`` and the attributes."""
     chosen = [name for name in names if columns is None or name in columns or name in types]
     _check_columns(path, [*(columns or ()), *chosen], names)
     return chosen
@@ -356,7 +356,7 @@ def _refuse_nested(path: str | Path, schema: pa.Schema) -> None:
     for field in schema:
         if pa.types.is_nested(field.type):
             raise GpumatchError(
-                f"cannot write {shown}: column {field.name!r} is {field.type}, and CSV holds no lists; "
+                f"cannot write {shown}: column {field.name!r} is {field.type}, and CSV cannot contain lists; "
                 "choose other columns, or a Parquet or JSON lines file"
             )
 
@@ -370,7 +370,7 @@ def _check_columns(path: object, columns: Sequence[str], found: Sequence[str]) -
 
 
 def _input_format(path: str | Path) -> Format:
-    """The format of what is there; a folder holds Parquet files, as Spark writes it."""
+    """The format of an existing path; a folder contains Parquet files, as Spark writes it."""
     if Path(path).is_dir():
         return "parquet"
     kind = format_of(path)

@@ -1,4 +1,4 @@
-"""Values from text: columns of CSV and JSON in the types of their attributes, with errors that name column and row."""
+"""Converts text columns of CSV and JSON to the types of their attributes; errors name the column and row."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from gpumatch.errors import GpumatchError
 
-EXACT = pa.decimal256(76, 38)  # holds every int64, and enough of a fraction to tell that there is one
+EXACT = pa.decimal256(76, 38)  # fits every int64, and enough of a fraction to detect one
 
 
 def as_text(kind: pa.DataType) -> pa.DataType:
-    """The type with text in the place of dates and times, which JSON does not have."""
+    """The type with text instead of dates and times, which JSON does not have."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(as_text(field.type)) for field in kind])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -25,7 +25,7 @@ def as_text(kind: pa.DataType) -> pa.DataType:
 
 
 def typed(batch: Any, types: Mapping[str, pa.DataType], first: int = 0) -> Any:
-    """The batch (or table) in these types; ``first`` is how many rows of the file come before it."""
+    """The batch (or table) in these types; ``first`` is the number of rows of the file before it."""
     names = batch.schema.names
     columns = [_typed(batch.column(name), types.get(name), name, first) for name in names]
     return type(batch).from_arrays(columns, names=names)
@@ -41,7 +41,7 @@ def _typed(column: Any, kind: pa.DataType | None, name: str, first: int) -> Any:
     if pa.types.is_string(column.type):
         column = _tidy(column)
         exact = _cast(column, EXACT) if pa.types.is_integer(kind) else None
-        column = column if exact is None else exact  # pandas writes 2.0 where a column of integers has gaps
+        column = column if exact is None else exact  # pandas writes 2.0 if a column of integers has gaps
     values = _cast(column, kind)
     if values is not None:
         return values
@@ -56,7 +56,7 @@ def _typed(column: Any, kind: pa.DataType | None, name: str, first: int) -> Any:
 
 
 def _rows(column: Any, start: int, stop: int) -> Any:
-    """A copy: Arrow casts all elements that a slice of lists shares, not only its own."""
+    """A copy: Arrow casts all elements behind a slice of lists, not only the slice's own."""
     return column.take(pa.array(range(start, stop), pa.int64()))
 
 
@@ -68,7 +68,7 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
 
 
 def _tidy(texts: Any) -> Any:
-    """Numbers and times without the space around them; what is empty is missing."""
+    """Strip white space around numbers and times; empty text is missing."""
     texts = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 

@@ -1,6 +1,6 @@
-"""JSON lines, an object each: fields and types of a whole file first, then its rows block by block.
+"""JSON lines, one object per line: first the fields and types of the whole file, then its rows block by block.
 
-Arrow parses the blocks. A field whose values have no type in common is read as the text of its JSON.
+Arrow parses the blocks. A field whose values have no common type is read as JSON text.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gpumatch.errors import GpumatchError
 Fields = dict[str, pa.DataType | None]  # None: values of several types
 
 _BLOCK_BYTES = 8 << 20
-_EXPECTED = "expected JSON lines, one object a line"
+_EXPECTED = "expected JSON lines, one object per line"
 _NUMBERS = {pa.int64(), pa.float64()}
 _CHANGED = re.compile(r"JSON parse error: Column\(/(.*)\) changed from (\w+) to (\w+) in row (\d+)")
 
 
 def fields(path: str | Path) -> Fields:
-    """The names in the order of their appearance, and a type for all values of each. Times are text."""
+    """Field names in order of appearance, and a common type for the values of each. Times are text."""
     found: Fields = {}
     lines = 0
     for block in _blocks(path)[0]:
@@ -39,13 +39,13 @@ def fields(path: str | Path) -> Fields:
 
 
 def read(path: str | Path, types: Mapping[str, pa.DataType | None]) -> tuple[Iterator[Any], Callable[[], float]]:
-    """Batches of these fields in these types, None meaning the text of the JSON; and the share of the file read."""
+    """Batches of these fields in these types (None: JSON text), and a function for the share of the file read."""
     blocks, done = _blocks(path)
     return _read(blocks, types), done
 
 
 def parse(block: bytes, types: Mapping[str, pa.DataType | None], first: int = 0) -> pa.Table:
-    """The rows of some lines, in these types; ``first`` is how many rows of the file come before them."""
+    """The rows of some lines, in these types; ``first`` is the number of rows of the file before them."""
     mixed = [name for name, kind in types.items() if kind is None]
     if mixed:
         block = _with_text(block, mixed)
@@ -73,7 +73,7 @@ def _read(blocks: Iterator[bytes], types: Mapping[str, pa.DataType | None]) -> I
 
 
 def _blocks(path: str | Path) -> tuple[Iterator[bytes], Callable[[], float]]:
-    """Whole lines, some at a time."""
+    """Blocks of whole lines."""
     size, read = Path(path).stat().st_size, 0
 
     def blocks() -> Iterator[bytes]:
@@ -95,7 +95,7 @@ def _arrow(block: bytes, types: Mapping[str, pa.DataType], others: str) -> pa.Ta
 
 def _block_fields(block: bytes, lines: int) -> Fields:
     try:
-        block.decode()  # Arrow takes whatever is between quotes
+        block.decode()  # Arrow accepts any bytes between quotes
     except UnicodeDecodeError as error:
         line = lines + block[: error.start].count(b"\n") + 1
         raise GpumatchError(f"line {line:,} is not UTF-8") from None
@@ -141,7 +141,7 @@ def _rows(block: bytes, lines: int, number_type: type = float) -> Iterator[dict[
 
 
 def _with_text(block: bytes, names: list[str]) -> bytes:
-    """The lines with the text of their JSON in the place of what these fields hold."""
+    """The lines with the values of these fields replaced by their JSON text."""
     lines = []
     for row in _rows(block, 0, Decimal):
         for name in names:
@@ -153,7 +153,7 @@ def _with_text(block: bytes, names: list[str]) -> bytes:
 
 
 def written(value: Any) -> str:
-    """JSON of a value in which decimals keep their digits: as floats they would lose some."""
+    """JSON of a value; decimals keep all digits, which floats would not."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)}: {written(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):

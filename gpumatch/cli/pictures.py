@@ -1,6 +1,6 @@
-"""Pictures of built indexes, drawn from their arrays: what ``gpumatch info --plot`` and the docs show.
+"""Pictures of built indexes, drawn from their arrays, for ``gpumatch info --plot`` and the docs.
 
-Charts are numbers and labels and are made without matplotlib; only ``draw`` needs it.
+Charts are numbers and labels, computed without matplotlib; only ``draw`` needs it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Panel:
 
 
 def panels(matcher: Matcher) -> list[Panel]:
-    """A panel for each part of each segment."""
+    """One panel per part of each segment."""
     found = []
     for number, segment in enumerate(matcher._seal().segments):
         for part in segment.parts:
@@ -45,31 +45,31 @@ def panels(matcher: Matcher) -> list[Panel]:
 
 
 def _sizes(index: FlatIndex) -> Bars:
-    """What any index has: arrays of some size."""
+    """The sizes of the arrays, for an index without pictures of its own."""
     sizes = {"": np.array([array.nbytes for array in index.arrays.values()])}
     return Bars("arrays", "array", "bytes", sizes, list(index.arrays))
 
 
 def _names(segment: Segment) -> list[str]:
-    """Columns by number: the schema's attributes, then those that tell whether a list is there, and of patterns."""
+    """Columns by number: the schema's attributes, then presence of each list attribute, then patterns."""
     names, attributes = list(segment.attributes.schema.names), segment.attributes
     there = [f"{name} there" for name, multi in zip(names, attributes.multi, strict=False) if multi]
     return [*names, *there, *(f"{names[at]} like" for at in attributes.owners)]
 
 
 def _written(params: IndexParams) -> str:
-    """Parameters as one would write them: without those that have their defaults."""
+    """Parameters as a user would write them, without those at their defaults."""
     given = ((field.name, getattr(params, field.name), field.default) for field in fields(params))
-    told = ", ".join(f"{name}={value!r}" for name, value, default in given if value != default)
-    return f"{type(params).__name__}({told})"
+    shown = ", ".join(f"{name}={value!r}" for name, value, default in given if value != default)
+    return f"{type(params).__name__}({shown})"
 
 
 def figure_for(path: str | os.PathLike[str]) -> Any:
-    """An empty figure, if there is matplotlib and it knows the kind of picture that the suffix tells."""
+    """An empty figure. Raises an error without matplotlib, or if it does not support the suffix."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise GpumatchError("matplotlib, which draws pictures, is not installed: pip install matplotlib") from None
+        raise GpumatchError("drawing needs matplotlib, which is not installed: pip install matplotlib") from None
     figure = Figure(dpi=100, layout="constrained")
     formats = sorted(figure.canvas.get_supported_filetypes())
     if Path(path).suffix[1:].lower() not in formats:
@@ -78,11 +78,11 @@ def figure_for(path: str | os.PathLike[str]) -> Any:
 
 
 def draw(matcher: Matcher, path: str | os.PathLike[str]) -> None:
-    """Write a picture of the matcher's indexes; the suffix tells the format, such as .png, .svg or .pdf."""
+    """Write a picture of the matcher's indexes; the suffix selects the format, such as .png, .svg or .pdf."""
     figure = figure_for(path)
     shown = panels(matcher)
     if not shown:
-        raise GpumatchError("the index holds no subscriptions, so there is nothing to draw")
+        raise GpumatchError("the index has no subscriptions, so there is nothing to draw")
     figure.set_size_inches(9, 3.2 * len(shown))
     for panel, own in zip(shown, figure.subfigures(len(shown), 1, squeeze=False)[:, 0], strict=True):
         own.suptitle(panel.title, fontsize=10)
@@ -100,7 +100,7 @@ def draw(matcher: Matcher, path: str | os.PathLike[str]) -> None:
 
 
 def _turn_crowded_names(figure: Any) -> None:
-    """Names below bars stand upright where they would run into each other: only the finished layout tells."""
+    """Turn names below columns upright if they would overlap, which only the finished layout shows."""
     figure.draw_without_rendering()
     for axes in figure.axes:
         boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
@@ -112,7 +112,7 @@ def _draw_bars(axes: Any, chart: Bars) -> None:
     below: Array = np.zeros(len(next(iter(chart.series.values()))))
     at = np.arange(len(below))
     for label, values in chart.series.items():
-        if chart.names is None:  # as in a Heat, a bar of one code is centred on it
+        if chart.names is None:  # as in a Heat, the column of a code is centred on it
             axes.bar((at + 0.5) * chart.width - 0.5, values, chart.width, below, label=label)
         else:
             axes.bar(at, values, 0.8, below, label=label)

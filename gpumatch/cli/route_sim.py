@@ -1,4 +1,4 @@
-"""``gpumatch route-sim``: an overlay of brokers simulated, or the thesis' table of results on overlays."""
+"""``gpumatch route-sim``: simulate an overlay of brokers, or reproduce the thesis' results on overlays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GRAPHS = ("random", "waxman", "transit-stub")
 _PROTOCOLS = ("d-dbr", "merc", "fbr")
 _MILLISECOND = 1_000_000
 _MOST_BROKERS = 5_000  # tables of all pairs of brokers stay below half a gigabyte
-_DEFAULTS: dict[str, Any] = {  # of what is simulated: --thesis takes none of these
+_DEFAULTS: dict[str, Any] = {  # not allowed with --thesis
     "brokers": 100,
     "degree": 6.0,
     "graph": "random",
@@ -62,7 +62,7 @@ _SHOWN = (
 
 @dataclass(slots=True)
 class Report:
-    """What the command prints: a title, tables as (header, rows), then lines."""
+    """The output: a title, tables as (header, rows), then lines."""
 
     title: str = ""
     tables: list[tuple[tuple[str, ...], list[tuple[str, ...]]]] = field(default_factory=list)
@@ -72,26 +72,31 @@ class Report:
 def add_arguments(
     parser: argparse.ArgumentParser, positive: Callable[[str], int], new_file: Callable[[str], Path]
 ) -> None:
-    """``positive`` and ``new_file`` read a whole number and the name of a file to write."""
+    """``positive`` and ``new_file`` parse a whole number and the name of a file to write."""
     add = parser.add_argument
-    add("--thesis", action="store_true", help="the thesis' figures beside ours over 10 seeds, in one to two minutes")
-    add("--brokers", type=positive, metavar="N", help="default: 100")
+    add("--thesis", action="store_true", help="reproduce the thesis' figures over 10 seeds, in one to two minutes")
+    add("--brokers", type=positive, metavar="N", help="number of brokers (default: 100)")
     add("--degree", type=float, metavar="D", help="mean number of neighbours (default: 6)")
-    add("--graph", choices=_GRAPHS, help="merc always has a transit-stub graph (default: random)")
+    add("--graph", choices=_GRAPHS, help="type of graph; merc always uses transit-stub (default: random)")
     add("--protocol", choices=("all", *_PROTOCOLS), help="default: all")
-    add("--cluster-size", type=positive, metavar="N", help="of a transit-stub graph (default: 10)")
-    add("--interested", type=float, metavar="SHARE", help="of the brokers, per event (default: 0.5)")
-    add("--events", type=positive, metavar="N", help="default: 500")
-    add("--rate", type=float, metavar="R", help="events a second (default: 30)")
-    add("--subscriptions", type=positive, metavar="N", help="of each broker (default: 30)")
-    add("--links-lost", type=float, metavar="SHARE", help="that fail while events are published")
-    add("--brokers-lost", type=float, metavar="SHARE", help="that fail while events are published")
-    add("--fail-at", type=float, metavar="SHARE", help="of that time; 0: before the first (default: 0.5)")
-    add("--detection", type=float, metavar="MS", help="until failures are noticed (default: 100)")
-    add("--seed", type=int, default=0, metavar="N", help="default: 0")
-    add("--seeds", type=positive, metavar="N", help="so many from --seed on (default: 1; with --thesis 10)")
+    add("--cluster-size", type=positive, metavar="N", help="brokers per cluster of a transit-stub graph (default: 10)")
+    add("--interested", type=float, metavar="SHARE", help="share of brokers interested in each event (default: 0.5)")
+    add("--events", type=positive, metavar="N", help="number of events (default: 500)")
+    add("--rate", type=float, metavar="R", help="events per second (default: 30)")
+    add("--subscriptions", type=positive, metavar="N", help="subscriptions per broker (default: 30)")
+    add("--links-lost", type=float, metavar="SHARE", help="share of links that fail during publishing")
+    add("--brokers-lost", type=float, metavar="SHARE", help="share of brokers that fail during publishing")
+    add(
+        "--fail-at",
+        type=float,
+        metavar="SHARE",
+        help="when they fail, as a share of the publishing time; 0: before the first event (default: 0.5)",
+    )
+    add("--detection", type=float, metavar="MS", help="time until failures are noticed (default: 100)")
+    add("--seed", type=int, default=0, metavar="N", help="first seed (default: 0)")
+    add("--seeds", type=positive, metavar="N", help="number of seeds (default: 1; with --thesis 10)")
     add("--json", type=new_file, metavar="FILE", help="also write all figures as JSON")
-    add("--plot", type=new_file, metavar="FILE", help="also draw them: a .png, .svg or .pdf file")
+    add("--plot", type=new_file, metavar="FILE", help="also draw them, as a .png, .svg or .pdf file")
 
 
 def run(args: argparse.Namespace, bar: Progress) -> Report:
@@ -101,14 +106,14 @@ def run(args: argparse.Namespace, bar: Progress) -> Report:
         if args.plot is not None:
             from gpumatch.cli.pictures import figure_for
 
-            figure_for(args.plot)  # before the work: can it be drawn?
+            figure_for(args.plot)  # fail before the work if it cannot be drawn
         report = _thesis(args, bar) if args.thesis else _simulate(args, bar)
     report.lines += [f"wrote {path}" for path in (args.json, args.plot) if path is not None]
     return report
 
 
 def _fill_in(args: argparse.Namespace) -> None:
-    """Defaults of what was not asked for."""
+    """Fill in defaults."""
     given = [_option(name) for name in _DEFAULTS if getattr(args, name) is not None]
     if args.thesis and given:
         raise RoutingError(f"--thesis sets up its own experiments: leave out {', '.join(given)}")
@@ -118,7 +123,7 @@ def _fill_in(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """What one option, or two together, make impossible, by the options' names."""
+    """Reject impossible values and combinations; errors name the options."""
     if args.seed < 0:
         raise RoutingError(f"--seed: expected 0 or more, found {args.seed}")
     if args.json is not None and str(args.json) == "-":
@@ -173,7 +178,7 @@ def _simulate(args: argparse.Namespace, bar: Progress) -> Report:
 
             results[protocol].append(simulate(overlay, workload, protocol, costs, failures, show))
             bar.remove_task(task)
-    return _told(args, results, seeds)
+    return _report(args, results, seeds)
 
 
 def _graph(args: argparse.Namespace, protocol: str, seed: int) -> Topology | Clusters:
@@ -192,7 +197,7 @@ def _failures(args: argparse.Namespace, topology: Topology, workload: Workload, 
     return Failures(losses.changes(moment), round(args.detection * _MILLISECOND))
 
 
-def _told(args: argparse.Namespace, results: dict[str, list[Simulated]], seeds: range) -> Report:
+def _report(args: argparse.Namespace, results: dict[str, list[Simulated]], seeds: range) -> Report:
     found = {protocol: [result.to_dict() for result in several] for protocol, several in results.items()}
     rows = []
     for name, key, form in _SHOWN:
@@ -201,9 +206,9 @@ def _told(args: argparse.Namespace, results: dict[str, list[Simulated]], seeds: 
     busiest = (" ".join(str(each["busiest_broker"]) for each in several[:3]) for several in found.values())
     rows.append(("busiest broker", *busiest))
     report = Report(_title(args, seeds), [(("", *found), rows)])
-    report.lines.append("with a path: source and broker are up at the end, and the links left join them")
+    report.lines.append("with a path: source and broker are up at the end, and the remaining links connect them")
     if "merc" in found and args.graph != "transit-stub":
-        report.lines.append(f"merc: on a transit-stub graph in clusters of about {args.cluster_size}")
+        report.lines.append(f"merc: on a transit-stub graph with clusters of about {args.cluster_size}")
     if args.json is not None:
         asked = {name: value for name, value in vars(args).items() if name not in ("run", "json", "plot", "thesis")}
         args.json.write_text(json.dumps({"asked": asked, "found": _plain(found)}, indent=1) + "\n")
@@ -225,7 +230,7 @@ def _plain(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, A
 def _title(args: argparse.Namespace, seeds: range) -> str:
     kind = f"{args.brokers:,} brokers, {args.graph}, degree {args.degree:g}"
     several = f"{len(seeds)} seeds: mean (min..max)" if len(seeds) > 1 else f"seed {seeds[0]}"
-    events = f"{args.events:,} events, {args.rate:g} a second, {args.interested:.0%} interested"
+    events = f"{args.events:,} events, {args.rate:g} per second, {args.interested:.0%} interested"
     return "; ".join((kind, events, *_lost(args), several))
 
 
@@ -238,7 +243,7 @@ def _lost(args: argparse.Namespace) -> list[str]:
 
 def _spread(values: list[float], form: str) -> str:
     values = [value for value in values if value == value]
-    if not values:  # only NaN: the protocol has no such figure
+    if not values:  # only NaN: not defined for this protocol
         return "–"
     mean = form.format(sum(values) / len(values))
     return mean if min(values) == max(values) else f"{mean} ({form.format(min(values))}..{form.format(max(values))})"
@@ -268,14 +273,14 @@ def _thesis(args: argparse.Namespace, bar: Progress) -> Report:
     ]
     key, what = experiments.BESIDE
     mean = sum(each[key] for each in found) / len(found)
-    report.lines.append(f"{what}, of which the thesis has no figure: {mean:.2f}")
+    report.lines.append(f"{what}, not in the thesis: {mean:.2f}")
     seconds = time.perf_counter() - started
     report.lines.append(f"{seconds:.0f} s")
     if args.json is not None:
-        told = {"seeds": list(seeds), "events_per_seed": experiments.EVENTS, "seconds": seconds}
+        run = {"seeds": list(seeds), "events_per_seed": experiments.EVENTS, "seconds": seconds}
         shown = [{name: getattr(each, name) for name in ("title", "x_name", "y_name", "x", "lines")} for each in curves]
         tables = {"table": [row.to_dict() for row in rows], "curves": shown}
-        args.json.write_text(json.dumps({**told, **tables, what: [each[key] for each in found]}, indent=1) + "\n")
+        args.json.write_text(json.dumps({**run, **tables, what: [each[key] for each in found]}, indent=1) + "\n")
     if args.plot is not None:
         from gpumatch.cli.route_pictures import draw_curves
 

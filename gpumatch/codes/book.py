@@ -19,8 +19,8 @@ from gpumatch.expr.keys import MAX, MIN
 from gpumatch.kernels import encode as kernels
 from gpumatch.parallel import threads
 
-_AT_ONCE = 1 << 18  # keys that a thread encodes
-_SHORT = 32  # runs of keys from this length on are sorted by NumPy
+_AT_ONCE = 1 << 18  # keys per thread
+_SHORT = 32  # stretches of keys from this length on are sorted by NumPy
 _LONG = 4096  # and from this one on by several threads; such attributes have few buckets
 _CUTS_PER_BUCKET = 4  # in large codebooks, where buckets would cost more memory than they save time
 
@@ -51,7 +51,7 @@ class Codebook:
         return np.diff(self.cut_ptr) + 1
 
     def patterns(self, column: int) -> Patterns:
-        """What finds the patterns that strings satisfy, and gives the codes that these have in a column of patterns."""
+        """The search for patterns that strings satisfy, with their codes in a column of patterns."""
         if column not in self._patterns:
             first, last = self.cut_ptr[column : column + 2].tolist()
             cuts = self.cuts[first:last]
@@ -66,12 +66,12 @@ class Codebook:
         return {}
 
     def search(self) -> tuple[Array, Array, Array]:
-        """What the encoding kernels take."""
+        """Arguments of the encoding kernels."""
         return self.guide, self.cuts, self.buckets
 
 
 def sort_pool(pool: list[bytes]) -> tuple[Array, Array, Array]:
-    """The pool's bytes in sorted order, their offsets, and the place of each string in that order."""
+    """The pool's bytes in sorted order, their offsets, and the position of each string in that order."""
     strings = pa.array(pool, pa.large_binary())
     sorting = pc.array_sort_indices(strings)
     place = np.empty(len(pool), np.int64)
@@ -91,7 +91,7 @@ def make_book(is_float: Array, owner: Array, firsts: Array, lasts: Array, pool: 
 
 
 def distinct_keys(owners: Array, keys: Array, count: int) -> tuple[Array, Array]:
-    """The keys of each of so many owners, ascending and each once; and where those of each owner start."""
+    """The distinct keys of each owner, ascending, and where those of each owner start."""
     ptr = pointers(np.bincount(owners, minlength=count))
     grouped = np.empty(len(keys), np.int64)
     kernels.group_keys(owners, keys, ptr, grouped)
@@ -120,7 +120,7 @@ def _make_buckets(cuts: Array, cut_ptr: Array, is_float: Array) -> tuple[Array, 
         sizes = np.where(counts < _LONG, 2 * counts, counts // _CUTS_PER_BUCKET)
         sizes[has_cuts[direct]] = (last_cut - first_cut)[direct] + 1
         scale = np.where(span > 0, sizes[has_cuts] / span, 0)
-    scale[~np.isfinite(scale)] = 0  # so close together that numbers cannot tell: one bucket and a plain search
+    scale[~np.isfinite(scale)] = 0  # too close together to tell apart: one bucket and a plain search
     bucket_ptr = pointers(np.where(counts > 0, sizes + 1, 0))
     guide = np.zeros((len(counts), kernels.GUIDE), np.int64)
     guide[:, 0], guide[:, 1], guide[:, 2], guide[:, 3] = cut_ptr[:-1], counts, bucket_ptr[:-1], sizes

@@ -1,4 +1,4 @@
-"""Expressions and blocks back from tables: ranges of codes hold all that was said."""
+"""Tables back to expressions and blocks; codes lose nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpumatch.subscriptions.predicates import EMPTY, Predicates
 
 
 def expression_of(attributes: Attributes, book: Codebook, table: Table, row: int) -> Expr:
-    """What a row says. An open end of a number shows as the closed one beside it."""
+    """The expression of a row. An open end of a number shows as the adjacent closed one."""
     clauses = np.flatnonzero(table.clause_row == row).tolist()
     if not clauses:
         return Expr((False,))  # a range that nothing lies in
@@ -32,7 +32,7 @@ def expression_of(attributes: Attributes, book: Codebook, table: Table, row: int
 
 
 def _clause(attributes: Attributes, book: Codebook, table: Table, clause: int) -> list[Item]:
-    """What a clause says, in postfix order: its predicates, and its program."""
+    """A clause in postfix order: its predicates and its program."""
     rows = table.predicate.reshape(-1, 4)
     items: list[Item] = []
     first, last = table.clause_ptr[clause : clause + 2].tolist()
@@ -70,7 +70,7 @@ def _tests(attributes: Attributes, book: Codebook, attribute: int, lo: int, hi: 
     if type.kind == "string":
         return _string_tests(book, name, low, high)
     if type.kind == "date" and low is not None and low > LAST_DAY:
-        return [Predicate(name, ">", (dt.date.max,))]  # there is no date above to write as a closed end
+        return [Predicate(name, ">", (dt.date.max,))]  # no later date to write as a closed end
     if type.kind == "date" and high is not None and high - 1 < FIRST_DAY:
         return [Predicate(name, "<", (dt.date.min,))]
     first = None if low is None else _value(type, low)
@@ -111,7 +111,7 @@ def _value(type: AttributeType, key: int) -> Any:
 
 
 def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
-    """The block that a table was encoded from; codes hold all that it said."""
+    """The block that a table was encoded from."""
     pool = [
         book.pool_data[first:last].tobytes()
         for first, last in zip(book.pool_offsets[:-1].tolist(), book.pool_offsets[1:].tolist(), strict=True)

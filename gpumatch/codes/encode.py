@@ -1,4 +1,4 @@
-"""Events in codes, and how likely predicates hold of them."""
+"""Events to codes, and how likely predicates hold for them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class EventEncoder:
                     self._search(at, column.values)
 
     def _search(self, at: int, strings: Strings) -> None:
-        """Look for an attribute's patterns in those strings of the dictionary that occur."""
+        """Search the dictionary's strings that occur for an attribute's patterns."""
         indices = to_host(strings.indices)
         occurs = np.zeros(len(strings.dictionary) + 1, np.bool_)
         occurs[indices] = True
@@ -167,7 +167,7 @@ class Found(NamedTuple):
 
 
 def _with_lists(events: CodedEvents, column: int, codes: Array, offsets: Array) -> CodedEvents:
-    """Rows with one more column of lists behind the others."""
+    """The rows with one more column of lists at the end."""
     ptr = events.ptr + offsets
     place = np.ones(int(ptr[-1]), np.bool_)
     place[spans(ptr[1:] - np.diff(offsets), np.diff(offsets))] = False
@@ -178,7 +178,7 @@ def _with_lists(events: CodedEvents, column: int, codes: Array, offsets: Array) 
 
 
 def encode_single(event: Single, book: Codebook, attributes: Attributes) -> CodedEvents:
-    """One event, in as few calls as there can be."""
+    """One event, in as few calls as possible."""
     keys, where = event.key, event.attribute
     listed = _search_single(event, book, attributes) if attributes.owners else []
     texts = [at for at, key in enumerate(keys) if type(key) is bytes]
@@ -255,7 +255,7 @@ class _RowMaker:
 
 
 def _with_presence(ptr: Array, attribute: Array, code: Array, attributes: Attributes) -> CodedEvents:
-    """CSR rows with an entry, at the end of each event, for every list that has a value there."""
+    """CSR rows with an entry at the end of each event for every list with a value."""
     out_ptr = np.empty(len(ptr), np.int64)
     out_attribute, out_code = np.empty(2 * len(code), np.int32), np.empty(2 * len(code), np.int32)
     entries = kernels.add_presence(

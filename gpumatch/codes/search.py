@@ -1,4 +1,4 @@
-"""Which of many patterns do strings satisfy? Each pattern is tried on those strings only that hold its gram.
+"""Which of many patterns do strings satisfy? Each pattern is tried only on strings that contain its gram.
 
 A gram is four bytes that a string must have to satisfy the pattern (fewer, if no four of them follow each other), the
 rarest among all patterns. To look for the grams of all patterns takes one pass over the bytes of the strings.
@@ -19,7 +19,7 @@ from gpumatch.expr.patterns import Token, Wild, lower, read
 
 _GRAM = 4
 _WINDOWS = 64  # of a pattern, among which its gram is chosen
-_AT_ONCE = 1 << 20  # characters that grams are looked for in at once
+_AT_ONCE = 1 << 20  # characters searched for grams per chunk
 _BITS = 16  # of a gram's hash
 _HASH = np.uint32(0x9E3779B1)
 
@@ -47,12 +47,12 @@ class Patterns:
         return np.searchsorted(string[order], np.arange(len(texts) + 1)), found[order]
 
     def search_one(self, text: str) -> list[int]:
-        """The same of one text: arrays would take longer."""
+        """``codes`` of one text: arrays would take longer."""
         return sorted(int(code[at]) for fold, grams, code in self._parts for at in grams.search_one(fold(text)))
 
 
 def _parts(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """Some texts at a time, and the number of the first of them."""
+    """Chunks of texts, each with the number of its first."""
     first = length = 0
     for at, text in enumerate(texts):
         length += len(text)
@@ -121,7 +121,7 @@ class _Table:
         self._marks[_hashes(self._grams)] = True
 
     def candidates(self, data: Array, ends: Array, length: int) -> tuple[Array, Array]:
-        """Strings, whose bytes follow each other in ``data``, and patterns whose grams they hold."""
+        """Pairs of strings, stored one after another in ``data``, and patterns whose grams they contain."""
         places = max(len(data) - length + 1, 0)
         words = np.zeros(places, np.uint32)
         for at in range(length):
@@ -145,7 +145,7 @@ def _hashes(words: Array) -> Array:
 
 
 def _windows(tokens: Sequence[Token]) -> Iterator[bytes]:
-    """Bytes that a string must hold, of all places of the pattern where it says some that follow each other."""
+    """Bytes that a string must contain: the best of the pattern's literal stretches."""
     for wild, run in groupby(tokens, lambda token: isinstance(token, Wild)):
         if not wild:
             text = "".join(map(str, run)).encode()
@@ -153,15 +153,15 @@ def _windows(tokens: Sequence[Token]) -> Iterator[bytes]:
 
 
 class _Piece(Protocol):
-    """What stands between two of a pattern's %."""
+    """The piece of a pattern between two %."""
 
     length: int
 
     def fits(self, text: str, at: int) -> bool:
-        """Is it what follows in the text?"""
+        """Does the text continue with it?"""
 
     def find(self, text: str, start: int, stop: int) -> int:
-        """Where it is first, or -1."""
+        """The position of its first occurrence, or -1."""
 
 
 class _Literal:
@@ -176,7 +176,7 @@ class _Literal:
 
 
 class _Gapped:
-    """Some of its characters may be any: an expression of fixed length, which is never tried twice at one place."""
+    """A piece with wildcards: a regular expression of fixed length, never tried twice at one position."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         wanted = "".join("." if isinstance(token, Wild) else re.escape(token) for token in tokens)

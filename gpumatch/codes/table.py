@@ -45,12 +45,12 @@ class Table:
     program_item: Array
 
     def predicates(self) -> tuple[Array, ...]:
-        """What the matching kernels take."""
+        """Arguments of the matching kernels."""
         return self.predicate, self.range_lo, self.range_hi
 
     @cached_property
     def programs(self) -> tuple[Array, Array, int]:
-        """What the matching kernels take of programs, with the length of the longest."""
+        """Programs as arguments of the matching kernels, with the length of the longest."""
         return self.program_ptr, self.program_item, int(np.diff(self.program_ptr).max(initial=0))
 
     def columns(self) -> tuple[Array, Array, Array, Array]:
@@ -68,7 +68,7 @@ class CodedEvents:
     code: Array  # int32
 
     def arrays(self) -> tuple[Array, Array, Array]:
-        """What the matching kernels take: read-only, wherever the arrays come from, so that each is compiled once."""
+        """Arguments of the matching kernels: always read-only, so that each kernel is compiled once."""
         return read_only(self.ptr), read_only(self.attribute), read_only(self.code)
 
 
@@ -106,7 +106,7 @@ def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]
 
 
 def _within_infinities(lo: Array, hi: Array, floats: Array) -> tuple[Array, Array]:
-    """Ranges of floats without ends beyond the infinities, where keys stand for no number."""
+    """Ranges of floats clipped to the infinities; keys beyond them are no numbers."""
     nothing = floats & (lo > INF_KEY)
     lo = np.where(nothing, EMPTY[0], np.where(floats & (lo <= ~INF_KEY), MIN, lo))
     hi = np.where(nothing, EMPTY[1], np.where(floats & (hi >= INF_KEY), MAX, hi))
@@ -114,7 +114,7 @@ def _within_infinities(lo: Array, hi: Array, floats: Array) -> tuple[Array, Arra
 
 
 def _with_keys(given: Predicates, strings: Array, order: Array) -> Predicates:
-    """First and last keys; of strings, whose cuts hold numbers of the unsorted pool, with their sorted places."""
+    """First and last keys; of strings, whose cuts hold numbers of the unsorted pool, with their sorted positions."""
     at, moved = given.cuts(strings), given.with_cuts(strings, order)
     high = moved.hi[at]
     return moved.with_ends(at, moved.lo[at], np.where(high == MIN, MAX, high - 1)) if len(at) else given
@@ -123,12 +123,12 @@ def _with_keys(given: Predicates, strings: Array, order: Array) -> Predicates:
 def sort_predicates(table: Table, keys: Array) -> None:
     """Sort the predicates of each clause by keys, in place, and the keys with them; equal ones keep their order."""
     predicate = table.predicate.view()
-    predicate.flags.writeable = True  # of a table that was made just now: nobody has seen it yet
+    predicate.flags.writeable = True  # safe: the table was just made, and nobody has seen it yet
     order.sort_clauses(table.clause_ptr, keys, predicate)
 
 
 def reorder(table: Table, order: Array) -> Table:
-    """The table with its clauses in another order, or with some of them only."""
+    """The table with its clauses in another order, or some of them."""
     rows, counts = table.predicate.reshape(-1, 4), np.diff(table.clause_ptr)
     moved = rows[spans(table.clause_ptr[:-1][order], counts[order])]
     return replace(
@@ -136,5 +136,5 @@ def reorder(table: Table, order: Array) -> Table:
         clause_row=table.clause_row[order],
         clause_ptr=pointers(counts[order]),
         clause_program=table.clause_program[order],
-        predicate=np.concatenate([moved, rows[len(moved) :]]).ravel(),  # those of programs keep their places
+        predicate=np.concatenate([moved, rows[len(moved) :]]).ravel(),  # those of programs stay where they are
     )

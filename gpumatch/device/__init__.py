@@ -1,4 +1,4 @@
-"""CUDA devices: which there are, what lies on them, and matching there."""
+"""CUDA devices: finding them, keeping segments on them, and matching there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kinds of index share on the device: lists that events look at, and keys of what they find there."""
+"""Code that kinds of index share on the device: lists that events look at, and keys of what they find there."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _KEY = 8  # bytes
 
 
 class OnDevice(NamedTuple):
-    """What there is to know of a kind of index on a device: ``ON_DEVICE`` of its module ``device``."""
+    """A kind of index on a device: ``ON_DEVICE`` of its module ``device``."""
 
-    # Keys of all that may match: what is decided does, predicates must tell of the others
+    # Keys of all that may match: those marked as decided do, the others must be tested by their predicates
     candidates: Callable[[Card, Resident, DeviceIndex, Coded], Job[list[Any]]]
-    # Nothing is left to be told by predicates
+    # All candidates are decided
     decides: bool = False
-    # How many events may be matched at once, given the bytes of a buffer
+    # How many events may be matched together, given the bytes of a buffer
     events: Callable[[DeviceIndex, int], int] = lambda index, budget: budget
-    # Words of an event's bits by which matches are found in the order of clauses, 0 if they are not
+    # Words of bits per event from which matches come in the order of clauses, 0 if they do not
     words: Callable[[DeviceIndex], int] = lambda index: 0
-    # What to do with the keys of what matched, when nothing can be over budget any more
+    # Work on the keys of matches, once nothing can go over budget any more
     afterwards: Callable[[Card, Resident, Any, DeviceIndex, Coded, list[Any]], Job[None]] | None = None
 
 
 class Runs(NamedTuple):
-    """Pieces of lists that events have to look at, none of them empty; see ``kernels.cuda.work``."""
+    """Stretches of lists that events have to look at, none of them empty; see ``kernels.cuda.work``."""
 
     slot_ptr: Any
     start: Any
     event: Any
     slots: int
-    ends: Any  # by item: how many runs it and those before it have
+    ends: Any  # by item: how many runs there are up to its last one
 
     def arrays(self) -> tuple[Any, Any, Any]:
         return self.slot_ptr, self.start, self.event
 
 
 def kept(card: Card, items: int, launch: Callable[[Any, Any], None]) -> Job[Any]:
-    """Keys that a kernel keeps: it writes them tile by tile, and how many each has, into the arrays it is given."""
+    """Keys that a kernel keeps: it writes them tile by tile, and the number in each tile, into the given arrays."""
     xp = card.xp
     tiles = card.tiles(items)
     found, counts = xp.empty(tiles * card.threads, dtype=np.int64), xp.empty(tiles, dtype=np.int64)
@@ -59,7 +59,7 @@ def kept(card: Card, items: int, launch: Callable[[Any, Any], None]) -> Job[Any]
 
 
 def found_in(card: Card, runs: Runs, kernel: target.Kernel, *args: Any) -> Job[list[Any]]:
-    """Keys that a kernel finds in the slots of all runs, so many slots at a time that the buffer stays small."""
+    """Keys that a kernel finds in the slots of all runs, by ranges of slots to keep the buffer small."""
     step = max(card.budget // _KEY, card.threads)
     keys = []
     for first in range(0, runs.slots, step):
@@ -87,9 +87,9 @@ def runs_of(
     *args: Any,
     rest: tuple[int, int, int] = (0, 0, 0),
 ) -> Job[Runs]:
-    """Runs that a pair of kernels counts and lists for so many items.
+    """Runs that a pair of kernels counts and lists for ``items`` items.
 
-    ``rest``: for so many events one more run each, of so many slots, from a place on that is behind all lists.
+    ``rest``: a number of events, which have one more run each, its number of slots, and its start after all lists.
     """
     xp = card.xp
     count, fill = kernels
@@ -97,32 +97,30 @@ def runs_of(
     card.launch(count, items, *args, counts)
     ends = xp.cumsum(counts)
     total = (yield ends[-1:]) if items else 0
-    events, slots, behind = rest
+    events, slots, after = rest
     more = events if slots else 0
     start, length = xp.empty(total + more, dtype=np.int64), xp.empty(total + more, dtype=np.int64)
     event = xp.empty(total + more, dtype=np.int32)
     card.launch(fill, items if total else 0, *args, ends, start, length, event)
     if more:
-        start[total:], length[total:] = behind, slots
+        start[total:], length[total:] = after, slots
         event[total:] = xp.arange(events, dtype=np.int32)
     slot_ptr = pointers(card, length)
     slots = yield slot_ptr[-1:]
     return Runs(slot_ptr, start, event, slots, ends)
 
 
-def waiting_runs(
-    card: Card, index: DeviceIndex, entries: tuple[Any, ...], events: int, postings_held: int
-) -> Job[Runs]:
-    """Runs of postings by block that events, attributes and codes reach; and what so many events have to look at."""
+def waiting_runs(card: Card, index: DeviceIndex, entries: tuple[Any, ...], events: int, listed: int) -> Job[Runs]:
+    """Runs of postings by block that entries reach; and for each of the ``events`` one run of the rest."""
     a = index.arrays
-    rest = (events, len(a["rest"]), postings_held)
+    rest = (events, len(a["rest"]), listed)
     args = (*entries, a["directory"], a["node_ptr"])
     runs = yield from runs_of(card, len(entries[2]), (postings.count_runs, postings.fill_runs), *args, rest=rest)
     return runs
 
 
 def one_each(card: Card, events: int, slots: int) -> Runs:
-    """A run of all of a list for every event."""
+    """A run over a whole list for every event."""
     xp = card.xp
     ptr = xp.arange(events + 1, dtype=np.int64) * slots
     every = xp.arange(events, dtype=np.int32)

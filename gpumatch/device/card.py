@@ -16,17 +16,17 @@ from gpumatch.errors import DeviceError
 from gpumatch.kernels.cuda import target
 
 T = TypeVar("T")
-# Work on the device that wants to know a number before it goes on: it yields an array of one, and gets the number.
+# Work on the device that needs a number before it goes on: it yields an array of one, and gets the number.
 Job: TypeAlias = Generator[Any, int, T]
 
-_BLOCKS_PER_UNIT = 32  # of a grid, for each multiprocessor: enough to fill it, few enough to reuse what a block holds
+_BLOCKS_PER_UNIT = 32  # of a grid, per multiprocessor: enough to fill it, few enough to reuse what a block has loaded
 _IN_FLIGHT = 2  # pieces of work: while one waits for a number or is copied, the other computes
-_SIMULATED_THREADS = 8  # per block, and blocks per grid: small, since each thread is one of Python's
+_SIMULATED_THREADS = 8  # per block, and blocks per grid: small, since each thread is a Python thread
 _SIMULATED_BLOCKS = 3
 _SIMULATED_MEMORY = 1 << 26
 _SHARE_OF_MEMORY = 32
 _MOST_BYTES = 1 << 29
-_one_kernel = threading.Lock()  # is all that numba simulates at a time
+_one_kernel = threading.Lock()  # numba simulates one kernel at a time
 
 
 class Card:
@@ -35,8 +35,8 @@ class Card:
     def __init__(self, number: int) -> None:
         self.number = number
         self.xp = library()
-        self._local = threading.local()  # what the job that a thread is running has under way
-        self._streams: list[Any] = []  # that no job uses
+        self._local = threading.local()  # state of the job that a thread is running
+        self._streams: list[Any] = []  # not used by any job
         self._allocator = None if simulated() else _rmm_allocator(number)
         if simulated():
             self.threads, self.blocks, memory = _SIMULATED_THREADS, _SIMULATED_BLOCKS, _SIMULATED_MEMORY
@@ -49,7 +49,7 @@ class Card:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Make this the current device, and RMM the source of its memory where it has a pool."""
+        """Make this the current device, and RMM the source of its memory if it has a pool."""
         with ExitStack() as stack:
             if not simulated():
                 from numba import cuda
@@ -69,7 +69,7 @@ class Card:
         copy = self.xp.empty(array.shape, array.dtype)
         try:
             pinned = cupyx.empty_pinned(array.shape, array.dtype)
-        except RuntimeError:  # the host has none to give: a slower copy
+        except RuntimeError:  # no pinned memory left on the host: a slower copy
             copy.set(array)
             return copy
         pinned[...] = array
@@ -78,7 +78,7 @@ class Card:
         return copy
 
     def own(self, array: Any) -> Any:
-        """An array that is on a device already, if it is this one."""
+        """An array that is already on a device, which must be this one."""
         if not simulated() and array.device.id != self.number:
             raise DeviceError(
                 f"events lie on 'cuda:{array.device.id}', subscriptions on 'cuda:{self.number}'; copy them there, or "
@@ -87,16 +87,16 @@ class Card:
         return array
 
     def hold(self, array: Array) -> Any:
-        """A copy on the device for good, in the form that kernels take fastest, and ready on all streams."""
+        """A permanent copy on the device, in the form that is fastest for kernels, and ready on all streams."""
         if simulated():
             return _argument(self.xp.asarray(array))
-        held = self.xp.empty(array.shape, array.dtype)
-        held.set(array)  # not asarray, which would keep as much pinned memory on the host for good
+        copy = self.xp.empty(array.shape, array.dtype)
+        copy.set(array)  # not asarray, which would keep as much pinned memory on the host for good
         finish()
-        return _argument(held)
+        return _argument(copy)
 
     def download(self, array: Any) -> Array:
-        """A copy of an array of the device on the host."""
+        """A copy of a device array on the host."""
         found: Array = to_host(array)
         return found
 
@@ -119,9 +119,9 @@ class Card:
         return -(-items // self.threads)
 
     def run(self, count: int, most: int, job: Callable[[int, int], Job[T]]) -> list[T]:
-        """Results of a job for consecutive ranges of ``count`` things, at most so many at a time.
+        """Results of a job for consecutive ranges of ``count`` items, at most ``most`` at a time.
 
-        Two run side by side, each on a stream. Where memory does not suffice, one runs alone, then with half as much.
+        Two run side by side, each on a stream. If memory runs out, one runs alone, then on half as much.
         """
         ranges = deque(_cut(0, count, most))
         active: deque[_Running] = deque()
@@ -146,19 +146,19 @@ class Card:
                     side_by_side = 1
                     self._give_back()
         finally:
-            for running in active:  # after an error: nothing of theirs may be freed while they go on
+            for running in active:  # after an error: nothing of theirs may be freed while they run
                 self._end(running)
         return [done[start] for start in sorted(done)]
 
     def _lend(self) -> Any:
-        """A stream for a job. They are kept, since memory that is freed belongs to the stream it was used on."""
+        """A stream for a job. Streams are kept, since freed memory belongs to the stream it was used on."""
         try:
             return self._streams.pop()
         except IndexError:
             return None if simulated() else _Stream(self.xp)
 
     def _end(self, running: _Running) -> None:
-        """End a job, which may not be done: when its stream is, what it held is freed."""
+        """End a job, finished or not; once its stream is done, its memory is freed."""
         if running.stream is not None:
             running.stream.array.synchronize()
         running.job.close()
@@ -175,11 +175,11 @@ class Card:
 
 
 class OverBudget(MemoryError):  # noqa: N818 - ends in a smaller piece, never in an error
-    """Work that would take more memory than a piece of it should: it is cut smaller."""
+    """Work that would take more memory than one piece should: it is cut into smaller pieces."""
 
 
 class _Stream:
-    """A stream, as CuPy and as numba know it."""
+    """A stream, as CuPy and numba know it."""
 
     def __init__(self, xp: Any) -> None:
         from numba import cuda
@@ -194,13 +194,13 @@ class _Running:
     def __init__(self, start: int, stop: int, job: Any, stream: Any) -> None:
         self.start, self.stop, self.job, self.stream = start, stop, job, stream
         self.result: Any = None
-        self.short = ""  # of memory: what was said, if it was
+        self.short = ""  # of memory: the message, if any
         self.over_budget = False
         self._wanted: Any = None
         self._pinned: list[Any] = []  # host memory that copies under way still read
 
     def advance(self, card: Card) -> bool:
-        """Go on to the next number that it wants; False if there is none: it is done, or short of memory."""
+        """Run up to the next number that it needs; False if there is none: it is done, or out of memory."""
         with ExitStack() as stack:
             if self.stream is not None:
                 stack.enter_context(self.stream.array)
@@ -214,7 +214,7 @@ class _Running:
             except StopIteration as end:
                 self.result = end.value
                 return False
-            except Exception as error:  # not kept: it holds on to the arrays of the job
+            except Exception as error:  # not kept: it would keep the job's arrays alive
                 if not _is_short(error):
                     raise
                 self.short, self.over_budget = str(error) or "out of memory", isinstance(error, OverBudget)
@@ -227,12 +227,12 @@ def _cut(start: int, stop: int, most: int) -> list[tuple[int, int]]:
 
 
 def _smaller(running: _Running, alone: bool, later: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What to do instead of a piece of work for which there was not enough memory, and of those after it."""
+    """Ranges to try instead of one for which memory ran out, and of those after it."""
     most = running.stop - running.start
     if alone and most == 1:
         raise DeviceError(
-            f"the device has not enough free memory to match a single event ({running.short}); free some, use an index "
-            "with fewer candidates, or device='cpu'"
+            f"the device does not have enough memory to match a single event ({running.short}); free some, use an "
+            "index with fewer candidates, or device='cpu'"
         )
     if alone:
         most = -(-most // 2)
@@ -241,13 +241,13 @@ def _smaller(running: _Running, alone: bool, later: Iterable[tuple[int, int]]) -
 
 
 def _is_short(error: Exception) -> bool:
-    """Was it memory that was missing? CuPy, RMM, the CUDA runtime and numba say so in different ways."""
-    told = str(error)
-    return isinstance(error, MemoryError) or "cudaErrorMemoryAllocation" in told or "OUT_OF_MEMORY" in told
+    """Did memory run out? CuPy, RMM, the CUDA runtime and numba say so in different ways."""
+    message = str(error)
+    return isinstance(error, MemoryError) or "cudaErrorMemoryAllocation" in message or "OUT_OF_MEMORY" in message
 
 
 def _argument(array: Any) -> Any:
-    """An array as kernels take it: without asking for its stream, since all work of a job is on one."""
+    """An array as kernels accept it: without asking for its stream, since all work of a job is on one."""
     if simulated():
         return array.view(target.Checked) if isinstance(array, np.ndarray) else array
     if not is_device_array(array):  # a number, or in that form already
@@ -258,7 +258,7 @@ def _argument(array: Any) -> Any:
 
 
 def _rmm_allocator(number: int) -> Any:
-    """What takes memory from RMM, if that was given a pool: by default it asks the driver each time, CuPy does not."""
+    """RMM's allocator, if RMM was given a pool: by default it asks the driver each time, which CuPy does not."""
     try:
         import rmm
         from rmm.allocators.cupy import rmm_cupy_allocator

@@ -1,4 +1,4 @@
-"""Which devices there are, found out without starting CUDA: a process that forks later may still use it."""
+"""Finds devices without starting CUDA, so that a process that forks later may still use it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def resolve_device(device: str) -> tuple[str, str]:
         if simulated():
             return "cpu", "auto: numba only simulates CUDA in this process; device='cuda:0' asks for that"
         devices = count_devices()
-        missing = _why_not(devices).partition(";")[0]  # what to do about it is for those who asked for a device
+        missing = _why_not(devices).partition(";")[0]  # advice is for those who asked for a device
         return ("cpu", f"auto: {missing}") if missing else ("cuda:0", f"auto: found {devices} CUDA device(s)")
     found = re.fullmatch(r"cuda(?::(\d+))?", device) if isinstance(device, str) else None
     if found is None:
@@ -49,7 +49,7 @@ def why_not() -> str:
 def _why_not(devices: int | None) -> str:
     if devices is None:
         return (
-            "no NVIDIA driver is to be found here; install it where there is a GPU (a container must be started with "
+            "no NVIDIA driver was found here; install it where there is a GPU (a container must be started with "
             "access to it), or use device='cpu'"
         )
     if devices == 0:
@@ -70,7 +70,7 @@ def _why_not(devices: int | None) -> str:
 def count_devices() -> int | None:
     """How many CUDA devices this process sees; None without a driver.
 
-    Asked of the management library, since asking CUDA itself would start it.
+    Asks the management library, since asking CUDA itself would start it.
     """
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
@@ -88,7 +88,7 @@ def count_devices() -> int | None:
 
 
 def visible(count: int, wanted: str | None) -> int:
-    """How many of so many devices CUDA_VISIBLE_DEVICES leaves: those listed before the first that does not exist."""
+    """How many of ``count`` devices CUDA_VISIBLE_DEVICES leaves: those listed before the first that does not exist."""
     if wanted is None:
         return count
     seen = 0

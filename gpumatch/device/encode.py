@@ -1,4 +1,4 @@
-"""Events of a batch to codes on the device: columns or CSR entries in, rows of entries out."""
+"""Encoding events of a batch on the device: columns or CSR entries in, rows of entries out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpumatch.kernels.cuda import events as kernels
 
 
 class Coded(NamedTuple):
-    """Events on the device, as ``CodedEvents``; with the event of each entry, and all codes spread over attributes."""
+    """Events on the device, as ``CodedEvents``; also the event of each entry, and all codes spread over attributes."""
 
     length: int
     ptr: Any
@@ -38,7 +38,7 @@ class Encoder:
         self._resident, self._card, self._xp = resident, resident.card, resident.card.xp
         sparse = batch.sparse(resident.attributes.schema) if resident.attributes.owners else None
         if sparse is not None and isinstance(sparse.values, Strings):
-            batch = batch.to_host()  # patterns are found there, and put among an event's entries
+            batch = batch.to_host()  # patterns are found there, and added to an event's entries
         self._host = EventEncoder(resident.book, resident.attributes, resident.used, batch)
         self._tables = {at: self._card.hold(table) for at, _, table in self._host.columns if table is not None}
         self._keys = None if self._host.keys is None else self._card.hold(self._host.keys)
@@ -71,7 +71,7 @@ class Encoder:
             return codes
         values = self._here(values)
         codes = xp.empty(len(values), dtype=np.int32)
-        # of a list, valid tells which events have it: its values are all there
+        # for a list, valid says which events have it: its values are all present
         valid = xp.empty(0, dtype=np.bool_)
         if column.valid is not None and column.offsets is None:
             valid = self._here(column.valid)
@@ -85,7 +85,7 @@ class Encoder:
         xp, count = self._xp, stop - start
         attribute: list[int] = []
         codes: list[Any] = []
-        lists: list[Any] = []  # offsets of list columns; None of others
+        lists: list[Any] = []  # offsets of list columns, None for others
         presences: list[tuple[int, Any]] = []
         for at, whole, _ in self._host.columns:
             column = whole.slice(start, stop)
@@ -97,12 +97,12 @@ class Encoder:
                 if column.valid is not None:
                     present[~self._here(column.valid)] = -1
                 presences.append((int(self._resident.attributes.presence[at]), present))
-        for at, present in presences:  # numbered behind all attributes, so entries stay in order
+        for at, present in presences:  # numbered after all attributes, so entries stay in order
             attribute.append(at)
             codes.append(present)
             lists.append(None)
-        for at, found in self._host.found.items():  # and patterns behind those
-            column = next(whole for held, whole, _ in self._host.columns if held == at)
+        for at, found in self._host.found.items():  # and patterns after those
+            column = next(whole for number, whole, _ in self._host.columns if number == at)
             listed, offsets = found.lists(column.slice(start, stop))
             attribute.append(found.column)
             codes.append(self._here(listed))
@@ -118,12 +118,12 @@ class Encoder:
         base = np.cumsum([0, *map(len, codes)], dtype=np.int64)[:-1] if codes else np.zeros(0, np.int64)
         starts = np.cumsum([0, *(0 if offsets is None else count + 1 for offsets in lists)], dtype=np.int64)
         list_base = np.array([-1 if o is None else at for o, at in zip(lists, starts[:-1], strict=True)], np.int64)
-        held = [offsets for offsets in lists if offsets is not None]
+        given = [offsets for offsets in lists if offsets is not None]
         columns = (
             card.upload(np.array(attribute, np.int32)),
             xp.concatenate(codes) if codes else xp.empty(0, dtype=np.int32),
             card.upload(base),
-            xp.concatenate(held) if held else xp.empty(0, dtype=np.int64),
+            xp.concatenate(given) if given else xp.empty(0, dtype=np.int64),
             card.upload(list_base),
         )
         counts = xp.empty(count, dtype=np.int64)
@@ -140,14 +140,14 @@ class Encoder:
         if self._host.found:
             ptr, attribute, code = map(self._here, self._host.encode(start, stop).arrays())
             return ptr, self._owner(ptr, code), attribute, code
-        part = sparse.slice(start, stop)
-        ptr, attribute = self._here(part.offsets), self._here(part.attribute)
+        piece = sparse.slice(start, stop)
+        ptr, attribute = self._here(piece.offsets), self._here(piece.attribute)
         code = xp.empty(len(attribute), dtype=np.int32)
-        if isinstance(part.values, Strings):
-            keys = xp.asarray(self._keys)[self._here(part.values.indices)]
+        if isinstance(piece.values, Strings):
+            keys = xp.asarray(self._keys)[self._here(piece.values.indices)]
             card.launch(kernels.encode_keys, len(code), attribute, keys, *resident.search, code)
         else:
-            values = self._here(part.values)
+            values = self._here(piece.values)
             mixed = kernels.encode_mixed_floats if values.dtype == np.float64 else kernels.encode_mixed_integers
             card.launch(mixed, len(code), attribute, values, resident.single, *resident.search, code)
         if not resident.attributes.multi.any():
@@ -168,7 +168,7 @@ class Encoder:
 
 
 def pointers(card: Card, counts: Any) -> Any:
-    """Where each of so many begins, and where the last one ends."""
+    """Where each of consecutive pieces starts, from their sizes, and where the last one ends."""
     ptr = card.xp.zeros(len(counts) + 1, dtype=np.int64)
     ptr[1:] = card.xp.cumsum(counts)
     return ptr

@@ -14,7 +14,7 @@ from gpumatch.arrays import Array
 from gpumatch.codes.table import Table
 from gpumatch.device.card import Card
 from gpumatch.device.matching import Target, match
-from gpumatch.device.resident import Parts, Resident
+from gpumatch.device.resident import HostArrays, Resident
 from gpumatch.errors import DeviceError
 from gpumatch.events.batch import EventBatch
 from gpumatch.results import Matches
@@ -23,7 +23,7 @@ from gpumatch.store.snapshot import Snapshot
 
 
 class Placement:
-    """The engine of a device, and what lies there: the segments of the snapshot that was matched last, and rows."""
+    """The engine of a device, with the segments of the last matched snapshot and their rows on it."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -34,7 +34,7 @@ class Placement:
 
     @cached_property
     def _card(self) -> Card:
-        """The device, touched when the first events come: a process that forks before may use it in its children."""
+        """The device, first touched when events come: a process that forks before may use it in its children."""
         return Card(self._number)
 
     @property
@@ -46,42 +46,42 @@ class Placement:
     def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
         """The subscriptions that each event satisfies; the result stays on the device until it is looked at."""
         with _memory_suffices():
-            targets = self._targets(snapshot, [(*held, held[0].ascending) for held in snapshot.live_rows])
+            targets = self._targets(snapshot, [(*it, it[0].ascending) for it in snapshot.live_rows])
             return Matches(*match(self._card, targets, batch, once=False), snapshot.ids)
 
     def match_shared(
         self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch
     ) -> tuple[Array, Array]:
         """Offsets and shared rows of a batch, on the host; each event has a row once."""
-        held = [(segment, table.clause_row, False) for segment, table in tables]
+        wanted = [(segment, table.clause_row, False) for segment, table in tables]
         with _memory_suffices(), self._card.use():
-            offsets, rows = match(self._card, self._targets(snapshot, held), batch, once=True)
+            offsets, rows = match(self._card, self._targets(snapshot, wanted), batch, once=True)
             return self._card.download(offsets), self._card.download(rows)
 
-    def _targets(self, snapshot: Snapshot, held: list[tuple[Segment, Array, bool]]) -> list[Target]:
+    def _targets(self, snapshot: Snapshot, wanted: list[tuple[Segment, Array, bool]]) -> list[Target]:
         with self._lock, self._card.use():
             if snapshot is not self._snapshot:
                 live = {id(segment) for segment in snapshot.segments}
                 self._residents = {at: resident for at, resident in self._residents.items() if at in live}
                 self._rows, self._snapshot = {}, snapshot
-            return [Target(self._resident(segment), self._held(rows), rising) for segment, rows, rising in held]
+            return [Target(self._resident(segment), self._uploaded(rows), rising) for segment, rows, rising in wanted]
 
     def _resident(self, segment: Segment) -> Resident:
         if id(segment) not in self._residents:
             indexes = [(part.index, part.work) for part in segment.parts]
-            parts = Parts(segment.attributes, segment.used, segment.book, segment.table, indexes)
+            host = HostArrays(segment.attributes, segment.used, segment.book, segment.table, indexes)
             try:
-                made = Resident(self._card, parts)
+                made = Resident(self._card, host)
             except MemoryError:
                 raise DeviceError(
-                    f"{parts.nbytes:,} bytes of an index do not fit the free memory of the device; free some, take an "
-                    "index that needs less (Matcher(memory_limit=…)), or device='cpu'"
+                    f"{host.nbytes:,} bytes of an index do not fit in the free memory of the device; free some, take "
+                    "an index that needs less (Matcher(memory_limit=…)), or device='cpu'"
                 ) from None
             self._residents[id(segment)] = made
         return self._residents[id(segment)]
 
-    def _held(self, rows: Array) -> Any:
-        """Rows by clause on the device. The snapshot keeps the host's, so that no other array has their number."""
+    def _uploaded(self, rows: Array) -> Any:
+        """Rows by clause on the device. The snapshot keeps the host's array, so that no other gets the same id."""
         if id(rows) not in self._rows:
             self._rows[id(rows)] = self._card.hold(np.ascontiguousarray(rows))
         return self._rows[id(rows)]
@@ -89,11 +89,11 @@ class Placement:
 
 @contextmanager
 def _memory_suffices() -> Iterator[None]:
-    """Turn what is said where it does not into an error that helps. Pieces of work are made smaller before that."""
+    """Turn an out-of-memory error into one that helps. Before that, pieces of work are made smaller."""
     try:
         yield
     except MemoryError as error:
         raise DeviceError(
-            f"the device has not enough free memory for these events or their matches ({error}); match fewer at a time "
-            "(match_iter), free some, or use device='cpu'"
+            f"the device does not have enough memory for these events or their matches ({error}); match fewer at "
+            "a time (match_iter), free some, or use device='cpu'"
         ) from None

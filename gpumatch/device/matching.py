@@ -1,4 +1,4 @@
-"""Matching on a device: ranges of events to codes, candidates, the last tests, and rows in order."""
+"""Matching on a device: from ranges of events to codes, candidates, the last tests, and rows in order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpumatch.device.verify import distinct, rows_of, verified
 from gpumatch.device_memory import finish
 from gpumatch.events.batch import EventBatch
 
-_EVENTS = 1 << 16  # that are matched at once, at most
+_EVENTS = 1 << 16  # most that are matched together
 _PIECES = 4  # of a batch, so that one is copied while another is matched,
-_FEW = 4096  # if they have so many events
+_FEW = 4096  # if they have at least this many events
 _ENOUGH = 1024  # events to fill a device
 
 
@@ -29,48 +29,48 @@ class Target(NamedTuple):
 
 
 def match(card: Card, targets: Sequence[Target], batch: EventBatch, once: bool) -> tuple[Any, Any]:
-    """Offsets and rows of a batch on the device, ascending and each once per event.
+    """Offsets and rows of a batch on the device, ascending and without repeats in an event.
 
     ``once``: rows are shared by many clauses.
     """
     with card.use():
-        finish()  # events on the device may still be under way
+        finish()  # events may still be on their way to the device
         encoders = [Encoder(target.resident, batch) for target in targets]
         most = _at_once(card, targets, len(batch))
-        parts = card.run(len(batch), most, lambda start, stop: _match_range(card, targets, encoders, start, stop, once))
-        joined = _joined(card, parts)
-        finish()  # the parts are freed now, and the result may be used on any stream
+        found = card.run(len(batch), most, lambda start, stop: _match_range(card, targets, encoders, start, stop, once))
+        joined = _joined(card, found)
+        finish()  # the pieces are freed now, and the result may be used on any stream
         return joined
 
 
 def _at_once(card: Card, targets: Sequence[Target], count: int) -> int:
-    """How many of so many events to match at once."""
+    """How many of ``count`` events to match together."""
     most = min(_EVENTS, max(-(-count // _PIECES), _FEW))
     for target in targets:
         most = min(most, card.budget // max(4 * (target.resident.width + target.resident.lines), 1))
         for index in target.resident.indexes:
             most = min(most, index.kind.events(index, card.budget))
         words = _words(target)
-        if words:  # bits of all clauses at once spare the sorting of matches
+        if words:  # with bits of all clauses together, matches need no sorting
             fits = card.budget // (8 * words)
             most = min(most, fits) if fits >= _ENOUGH else most
     return max(most, 1)
 
 
 def _words(target: Target) -> int:
-    """Words of an event's bits by which matches are found in order, with ascending rows; 0 if they are not."""
+    """Words of bits per event from which matches come in order, if rows are ascending; 0 if they do not."""
     first = target.resident.indexes[0]
     return first.kind.words(first) if target.ascending else 0
 
 
-def _joined(card: Card, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """One result of consecutive ranges: a copy in memory of the caller's stream, who may free it there."""
+def _joined(card: Card, found: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Consecutive ranges as one result: a copy in memory of the caller's stream, where the caller may free it."""
     xp = card.xp
     offsets, base = [xp.zeros(1, dtype=np.int64)], 0
-    for ends, rows in parts:
+    for ends, rows in found:
         offsets.append(ends[1:] + base)
         base += len(rows)
-    return xp.concatenate(offsets), xp.concatenate([*(rows for _, rows in parts), xp.empty(0, dtype=np.int32)])
+    return xp.concatenate(offsets), xp.concatenate([*(rows for _, rows in found), xp.empty(0, dtype=np.int32)])
 
 
 def _match_range(
@@ -92,7 +92,7 @@ def _match_range(
                 found.append((yield from rows_of(card, target.rows, keys)))
             if index.kind.afterwards is not None and not once:
                 later.append(index.kind.afterwards(card, target.resident, target.rows, index, coded, answers))
-    for job in later:  # when nothing can be over budget any more, and done again
+    for job in later:  # once nothing can go over budget and be repeated
         yield from job
     in_order = in_order and len(found) == 1
     keys = found[0] if len(found) == 1 else xp.concatenate([*found, xp.empty(0, dtype=np.int64)])

@@ -1,4 +1,4 @@
-"""What of a segment lies on a device: codebook, table and indexes, in arrays that kernels take."""
+"""Segments on a device: codebook, table and indexes, in arrays that kernels accept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpumatch.subscriptions.block import Attributes
 
 
 class DeviceIndex(NamedTuple):
-    """An index, its workspace, its arrays on the device, and how they are matched there."""
+    """An index, its workspace, its arrays on the device, and how to match them there."""
 
     flat: FlatIndex
     work: Workspace
@@ -29,11 +29,11 @@ def _on_device(index: FlatIndex) -> Any:
     return kind.beside("device").ON_DEVICE
 
 
-class Parts(NamedTuple):
+class HostArrays(NamedTuple):
     """The host's arrays of a segment that go to a device. Rows of clauses do not: they change with removals."""
 
     attributes: Attributes
-    used: Array  # bool per attribute: predicates test it
+    used: Array  # bool per attribute: do predicates test it?
     book: Codebook
     table: Table
     indexes: Sequence[tuple[FlatIndex, Workspace]]
@@ -43,7 +43,7 @@ class Parts(NamedTuple):
         return {name: array for name, array in flat.arrays.items() if specs[name].on_device}
 
     def of_table(self) -> list[Array]:
-        """What candidates are tested by: clauses, predicates and programs; nothing where all are decided."""
+        """Arrays to test candidates by: clauses, predicates and programs; empty if all candidates are decided."""
         table = self.table
         arrays = [table.clause_ptr, table.clause_program, *table.predicates(), *table.programs[:2]]
         if all(_on_device(flat).decides for flat, _ in self.indexes):
@@ -52,34 +52,34 @@ class Parts(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """On the device, with a row for each clause."""
+        """Bytes on the device, with a row for each clause."""
         attributes = self.attributes
-        held = [attributes.multi, attributes.presence, attributes.single, *self.book.search()]
-        held += [self.table.clause_row, *self.of_table()]
+        arrays = [attributes.multi, attributes.presence, attributes.single, *self.book.search()]
+        arrays += [self.table.clause_row, *self.of_table()]
         for flat, _ in self.indexes:
-            held += self.of_index(flat).values()
-        return sum(array.nbytes for array in held)
+            arrays += self.of_index(flat).values()
+        return sum(array.nbytes for array in arrays)
 
 
 class Resident:
     """A segment on a device."""
 
-    def __init__(self, card: Card, parts: Parts) -> None:
-        attributes = parts.attributes
-        self.card, self.attributes, self.book, self.used = card, attributes, parts.book, parts.used
-        self.nbytes, self.width = parts.nbytes, len(attributes)
+    def __init__(self, card: Card, host: HostArrays) -> None:
+        attributes = host.attributes
+        self.card, self.attributes, self.book, self.used = card, attributes, host.book, host.used
+        self.nbytes, self.width = host.nbytes, len(attributes)
         self.multi, self.presence, self.single = map(
             card.hold, (attributes.multi, attributes.presence, attributes.single)
         )
-        self.search = tuple(map(card.hold, parts.book.search()))
-        self.clause_ptr, self.clause_program, *held = map(card.hold, parts.of_table())
-        self.predicates, self.programs = tuple(held[:3]), tuple(held[3:])
-        self.depth = parts.table.programs[2]
-        self.has_programs = len(parts.table.programs[0]) > 1
-        self.lines = max((len(flat.arrays.get("lines", ())) // LINE for flat, _ in parts.indexes), default=0)
+        self.search = tuple(map(card.hold, host.book.search()))
+        self.clause_ptr, self.clause_program, *rest = map(card.hold, host.of_table())
+        self.predicates, self.programs = tuple(rest[:3]), tuple(rest[3:])
+        self.depth = host.table.programs[2]
+        self.has_programs = len(host.table.programs[0]) > 1
+        self.lines = max((len(flat.arrays.get("lines", ())) // LINE for flat, _ in host.indexes), default=0)
         self.indexes = [
             DeviceIndex(
-                flat, work, {name: card.hold(array) for name, array in parts.of_index(flat).items()}, _on_device(flat)
+                flat, work, {name: card.hold(array) for name, array in host.of_index(flat).items()}, _on_device(flat)
             )
-            for flat, work in parts.indexes
+            for flat, work in host.indexes
         ]

@@ -1,4 +1,4 @@
-"""The last steps of matching on a device: candidates that match, their rows, and each once."""
+"""The last steps of matching on a device: testing candidates, finding their rows, and removing repeats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpumatch.kernels.cuda import verify, work
 
 
 def verified(card: Card, resident: Resident, coded: Coded, keys: Any) -> Job[Any]:
-    """Of some candidates those that match."""
+    """The candidates that match."""
     events = (*coded.entries(), coded.rows, coded.width)
 
     def test(found: Any, counts: Any) -> None:
@@ -38,7 +38,7 @@ def verified(card: Card, resident: Resident, coded: Coded, keys: Any) -> Job[Any
 
 
 def rows_of(card: Card, rows: Any, keys: Any) -> Job[Any]:
-    """Keys with rows in the place of clauses."""
+    """Keys with rows instead of clauses."""
 
     def launch(found: Any, counts: Any) -> None:
         card.launch(work.to_rows, len(keys), keys, rows, found, counts)

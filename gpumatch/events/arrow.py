@@ -34,7 +34,7 @@ _DATETIME64 = {"Y": "s", "M": "s", "W": "s", "D": "s", "h": "s", "m": "s", "s": 
 
 
 def from_any(name: str, kind: AttributeType, data: Any) -> Column | None:
-    """A column from whatever holds one value per event; None if all of them are missing."""
+    """A column from any object with one value per event; None if all of them are missing."""
     if isinstance(data, np.ndarray):
         return from_numpy(name, kind, data)
     if isinstance(data, (list, tuple, range)):
@@ -47,7 +47,7 @@ def from_any(name: str, kind: AttributeType, data: Any) -> Column | None:
 
 
 def _arrow(data: Any) -> Any:
-    """The column as Arrow, or as a numpy array if that is what it is made of."""
+    """The column as Arrow, or as the numpy array that it is made of."""
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return data
     if of_library(data, "pandas"):
@@ -63,7 +63,7 @@ def _arrow(data: Any) -> Any:
 
 
 def of_library(data: object, library: str) -> bool:
-    """Whether the value's class is, or derives from, one of a library that must not be imported for asking."""
+    """Whether the value's class is, or derives from, one of a library, without importing the library."""
     return any(base.__module__.partition(".")[0] == library for base in type(data).__mro__)
 
 
@@ -86,7 +86,7 @@ def from_numpy(name: str, kind: AttributeType, array: Array) -> Column | None:
     except BadValue as bad:
         raise bad.error(name, kind) from None
     except UnicodeError:
-        return from_values(name, kind, array.tolist())  # knows which event is to blame
+        return from_values(name, kind, array.tolist())  # which knows the event to blame
     except pa.ArrowException:
         raise wrong_type(name, kind, str(array.dtype), False) from None
     if array.ndim == 1:
@@ -96,14 +96,14 @@ def from_numpy(name: str, kind: AttributeType, array: Array) -> Column | None:
 
 
 def _native(array: Array) -> Array:
-    """The array in a byte order and time unit that Arrow has."""
+    """The array in a byte order and time unit that Arrow supports."""
     if array.dtype.kind != "M":
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     unit = _DATETIME64.get(np.datetime_data(array.dtype)[0])
     if unit is None:
         raise BadValue(0, array.flat[0], f", of type {array.dtype}; use datetime64[ns] or coarser")
     cast = array.astype(f"datetime64[{unit}]", copy=False)
-    wrong = (cast.astype(array.dtype) != array) & ~np.isnat(array)  # NumPy overflows in silence
+    wrong = (cast.astype(array.dtype) != array) & ~np.isnat(array)  # NumPy overflows silently
     if wrong.any():
         at = int(np.argmax(wrong))
         raise BadValue(at, array.flat[at], f", which is outside the range of datetime64[{unit}]")
@@ -118,7 +118,7 @@ def from_arrow(name: str, kind: AttributeType, array: Any) -> Column | None:
         return None
     if not fits(kind, array.type):
         if pt.is_floating(array.type) and np.isnan(_combined(array).to_numpy(zero_copy_only=False)).all():
-            return None  # how pandas writes a column of nothing
+            return None  # how pandas writes an empty column
         raise mismatch(name, kind, array.type)
     try:
         return _lists(kind, _combined(array)) if kind.multi else Column(*_scalars(kind, array))
@@ -174,14 +174,14 @@ def wrong_type(name: str, kind: AttributeType, found: str, is_list: bool) -> Sch
 def _combined(array: Any) -> Any:
     if not isinstance(array, pa.ChunkedArray):
         return array
-    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()  # which would copy a single chunk
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()  # combining would copy a single chunk
 
 
 def _lists(kind: AttributeType, array: Any) -> Column:
     valid = _valid(array)
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = starts(lengths)
-    elements = array.flatten()  # of the lists that are there
+    elements = array.flatten()  # of the lists that are not null
     if elements.null_count == len(elements):
         return Column(empty(kind), valid, np.zeros(len(array) + 1, np.int64))
     try:
@@ -207,7 +207,7 @@ def list_column(values: Array | Strings, present: Array | None, offsets: Array, 
 
 
 def starts(lengths: Array) -> Array:
-    """0 and the running sums: where each of consecutive runs begins, and where the last one ends."""
+    """0 and the running sums of lengths: where each piece starts, and where the last one ends."""
     offsets: Array = library_of(lengths).zeros(len(lengths) + 1, dtype=np.int64)
     offsets[1:] = lengths.cumsum(dtype=np.int64)
     return offsets
@@ -236,13 +236,13 @@ def _scalars(kind: AttributeType, array: Any) -> tuple[Array | Strings, Array | 
 
 
 def with_presence(strings: Strings) -> tuple[Strings, Array | None]:
-    """Strings, and which of them are there (None: all)."""
+    """Strings, and which of them are present (None: all)."""
     there = strings.indices >= 0
     return strings, None if there.all() else there
 
 
 def plain(array: Any) -> tuple[Array, Array | None]:
-    """Numbers, booleans or times as numpy has them, NaN or 0 for null, and which of them are not null (None: all)."""
+    """Numbers, booleans or times as numpy arrays, NaN or 0 for null, and which of them are not null (None: all)."""
     found = array.type
     if pt.is_floating(found):
         return array.to_numpy(zero_copy_only=False), None  # nulls are NaN now
@@ -257,7 +257,7 @@ def plain(array: Any) -> tuple[Array, Array | None]:
 
 
 def numbers(kind: AttributeType, found: Any, values: Array, valid: Array | None) -> tuple[Array, Array | None]:
-    """Values and validity, in the form of a column, of what ``plain`` gives; on the host or on a device."""
+    """Values and validity, in the form of a column, from the output of ``plain``; on the host or on a device."""
     if pt.is_floating(found):
         floats = values.astype(np.float64, copy=False)
         return (floats, None) if kind.kind == "float" else whole(floats)
@@ -287,7 +287,7 @@ def whole(floats: Array) -> tuple[Array, Array | None]:
 
 
 def exact(ints: Array) -> Array:
-    """Integers as float64, each of which must be exact: its odd factor needs at most 53 bits."""
+    """Integers as float64; each must be exact: its odd factor needs at most 53 bits."""
     if ints.dtype.itemsize == 8 and len(ints):
         xp, one = library_of(ints), np.uint64(1)
         size = ints.astype(np.uint64)
@@ -301,7 +301,7 @@ def exact(ints: Array) -> Array:
 
 
 def rescale(ticks: Array, nanos: int, kind: AttributeType) -> Array:
-    """Ticks of so many nanoseconds in the attribute's step; one that is not a whole number of steps is an error."""
+    """Ticks of ``nanos`` nanoseconds as steps of the attribute; one that is not a whole number of steps is an error."""
     step = tick(kind)
     if nanos >= step:
         limit = (2**63 - 1) // (nanos // step)
@@ -320,7 +320,7 @@ def rescale(ticks: Array, nanos: int, kind: AttributeType) -> Array:
 
 def _strings(array: Any) -> Strings:
     if isinstance(array, pa.ChunkedArray) and pt.is_dictionary(array.type) and array.num_chunks > 1:
-        array = array.cast(array.type.value_type)  # Arrow joins no dictionaries that hold nulls
+        array = array.cast(array.type.value_type)  # Arrow cannot join dictionaries with nulls
     encoded = _combined(array if pt.is_dictionary(array.type) else array.dictionary_encode())
     dictionary = encoded.dictionary.cast(pa.large_string())
     if dictionary.null_count or len(dictionary) > len(encoded):  # the latter would cost more to encode than the events
@@ -330,7 +330,7 @@ def _strings(array: Any) -> Strings:
 
 
 def checked_text(strings: Strings) -> Strings:
-    """The strings, if all of their dictionary is Unicode."""
+    """The strings, after checking that their dictionary is valid Unicode."""
     try:
         strings.dictionary.validate(full=True)
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Arrow arrays in the memory of a CUDA device, by the Arrow C device interface.
+"""Arrow arrays in the memory of a CUDA device, through the Arrow C device interface.
 
 https://arrow.apache.org/docs/format/CDeviceDataInterface.html describes the two structs.
 """
@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyarrow import types as pt
 
 from gpumatch.arrays import Array
-from gpumatch.device_memory import library, place, to_host, wait_for, wrap
+from gpumatch.device_memory import library, to_host, use_device, wait_for, wrap
 
-CUDA = (2, 13)  # device types of CUDA's own and of its managed memory, in Arrow as in DLPack
+CUDA = (2, 13)  # device types of CUDA memory and of CUDA managed memory, in Arrow as in DLPack
 address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
@@ -56,37 +56,37 @@ class ArrowDeviceArray(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class DeviceArrow:
-    """A part of an Arrow array on a device. The arrays that it gives are views where the layout allows."""
+    """A slice of an Arrow array on a device. Its arrays are views where the layout allows."""
 
     type: Any
-    start: int  # of the part in the buffers
+    start: int  # of the slice in the buffers
     length: int
-    held: Any  # its struct
+    struct: Any  # its struct
     owner: object  # the capsule, which frees the memory when the last array over it is gone
     number: int  # of the device
 
     @property
     def device(self) -> AbstractContextManager[Any]:
-        """Makes its device the current one."""
-        return place(self.number)
+        """A context in which its device is the current one."""
+        return use_device(self.number)
 
     def __len__(self) -> int:
         return self.length
 
-    def part(self, start: int, length: int) -> DeviceArrow:
+    def slice(self, start: int, length: int) -> DeviceArrow:
         return replace(self, start=self.start + start, length=length)
 
     def valid(self) -> Array | None:
         """Which values are not null; None if all are."""
         if pt.is_null(self.type):
             return self._zeros(np.bool_)
-        if self.held.null_count == 0 or not self.held.n_buffers or not self.held.buffers[0] or not self.length:
+        if self.struct.null_count == 0 or not self.struct.n_buffers or not self.struct.buffers[0] or not self.length:
             return None
         bits = self._bits(0)
         return None if bits.all() else bits
 
     def values(self) -> Array | None:
-        """Numbers, booleans, or dates and times as integers; None if it holds anything else."""
+        """Numbers, booleans, or dates and times as integers; None for other types."""
         found = self.type
         if pt.is_boolean(found):
             return self._bits(1)
@@ -101,27 +101,27 @@ class DeviceArrow:
         return replace(self, type=self.type.index_type)
 
     def dictionary(self) -> DeviceArrow:
-        held = self.held.dictionary.contents
-        return replace(self, type=self.type.value_type, start=held.offset, length=held.length, held=held)
+        struct = self.struct.dictionary.contents
+        return replace(self, type=self.type.value_type, start=struct.offset, length=struct.length, struct=struct)
 
     def field(self, number: int) -> DeviceArrow:
         """A column of a struct array."""
-        held = self.held.children[number].contents
-        return replace(self, type=self.type.field(number).type, start=self.start + held.offset, held=held)
+        struct = self.struct.children[number].contents
+        return replace(self, type=self.type.field(number).type, start=self.start + struct.offset, struct=struct)
 
     def lists(self) -> tuple[Array, DeviceArrow] | None:
-        """Where each list begins among the elements and the last one ends, and the elements; None if not held so."""
+        """Where each list starts among the elements and the last one ends, and the elements; None for other types."""
         if not (pt.is_list(self.type) or pt.is_large_list(self.type) or pt.is_fixed_size_list(self.type)):
             return None
-        held = self.held.children[0].contents
-        elements = replace(self, type=self.type.value_type, start=held.offset, length=held.length, held=held)
+        struct = self.struct.children[0].contents
+        elements = replace(self, type=self.type.value_type, start=struct.offset, length=struct.length, struct=struct)
         if pt.is_fixed_size_list(self.type):
             size = self.type.list_size
             offsets = library().arange(self.length + 1, dtype=np.int64) * size
-            return offsets, elements.part(self.start * size, self.length * size)
+            return offsets, elements.slice(self.start * size, self.length * size)
         offsets = self._ends(pt.is_large_list(self.type)).astype(np.int64, copy=False)
         first = int(offsets[0])
-        return offsets - first, elements.part(first, int(offsets[-1]) - first)
+        return offsets - first, elements.slice(first, int(offsets[-1]) - first)
 
     def to_host(self) -> Any:
         """A copy as an Arrow array on the host, of numbers, times, strings, dictionaries or lists of these."""
@@ -144,7 +144,7 @@ class DeviceArrow:
         return pa.Array.from_buffers(self.type, self.length, [*map(_buffer, buffers)], children=children)
 
     def _texts(self) -> tuple[Array, Array]:
-        """Where each string begins and the last one ends, and the bytes of all."""
+        """Where each string starts and the last one ends, and the bytes of all."""
         ends = self._ends(pt.is_large_string(self.type))
         first, last = int(ends[0]), int(ends[-1])
         return ends - ends[0], self._numbers(2, np.uint8, first, last - first)
@@ -157,8 +157,8 @@ class DeviceArrow:
         return self._numbers(1, dtype, self.start, self.length + 1)
 
     def _numbers(self, buffer: int, dtype: Any, start: int, length: int) -> Array:
-        place = (self.held.buffers[buffer] or 0) + start * np.dtype(dtype).itemsize
-        numbers: Array = wrap(place, (length,), dtype, self.owner)
+        pointer = (self.struct.buffers[buffer] or 0) + start * np.dtype(dtype).itemsize
+        numbers: Array = wrap(pointer, (length,), dtype, self.owner)
         return numbers
 
     def _bits(self, buffer: int) -> Array:
@@ -174,7 +174,7 @@ class DeviceArrow:
 
 
 def _buffer(array: Array | None) -> Any:
-    """A copy of an array on the host as Arrow holds it: booleans are bits."""
+    """A copy of an array on the host in Arrow's layout: booleans are bits."""
     copy = to_host(array)
     if copy is None:
         return None
@@ -182,9 +182,9 @@ def _buffer(array: Array | None) -> Any:
 
 
 def imported(data: Any) -> DeviceArrow | None:
-    """What an object exports by ``__arrow_c_device_array__``; None if that is not on a CUDA device.
+    """Data that an object exports by ``__arrow_c_device_array__``; None if it is not on a CUDA device.
 
-    Work that the exporter has under way on it is waited for.
+    Waits for work that the exporter has under way on it.
     """
     schema, capsule = data.__arrow_c_device_array__()
     device = ArrowDeviceArray.from_address(address(capsule, b"arrow_device_array"))

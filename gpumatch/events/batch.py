@@ -36,8 +36,8 @@ class EventBatch:
     """Events bound to a schema, as columns; or wide, sparse events as CSR, bound when they are first used.
 
     Columns in the memory of a CUDA device stay there: those of a cuDF DataFrame, and in a dict of arrays those of cuDF
-    and CuPy, of Arrow on a device, and of what has ``__cuda_array_interface__`` or DLPack. Strings are encoded on the
-    host, except those in a dictionary or categories.
+    and CuPy, of Arrow on a device, and of objects with ``__cuda_array_interface__`` or DLPack. Strings are encoded on
+    the host, except those in a dictionary or categories.
     """
 
     __slots__ = ("_bound", "_csr", "_length")
@@ -50,12 +50,12 @@ class EventBatch:
 
     @classmethod
     def of(cls, data: Any, schema: Schema, strict: bool = False) -> EventBatch:
-        """Any supported data. What does not fit the type of its attribute is a SchemaError.
+        """A batch of any supported data. A value that does not fit the type of its attribute is a SchemaError.
 
         A list of dicts, a dict of arrays, a DataFrame of pandas, polars or cuDF, an Arrow Table, RecordBatch or
-        RecordBatchReader, anything else that exports Arrow, or the path of a Parquet file or a folder of them. A
-        Series of pandas is one event, with the names of attributes as its index; it may also stand for a dict.
-        Keys and columns that the schema does not name are ignored, or, if ``strict``, an error.
+        RecordBatchReader, anything else that exports Arrow, or the path of a Parquet file or a folder of them. A pandas
+        Series is one event, with attribute names as its index; it may also stand for a dict. Keys and columns that are
+        not in the schema are ignored, or, if ``strict``, an error.
         """
         strangers: Strangers | None = {} if strict else None
         batch = cls.noting(data, schema, strangers)
@@ -65,12 +65,12 @@ class EventBatch:
 
     @classmethod
     def noting(cls, data: Any, schema: Schema, strangers: Strangers | None) -> EventBatch:
-        """As ``of``. Names that the schema lacks are put into ``strangers``."""
+        """As ``of``, but puts names that are not in the schema into ``strangers``."""
         if isinstance(data, EventBatch):
             if strangers is not None:
                 data._note(schema, strangers)
             if data.single(schema) is None:
-                data._binding(schema)  # what does not fit the schema is an error now
+                data._binding(schema)  # raises if anything does not fit the schema
             return data
         if isinstance(data, (list, tuple)):
             if len(data) == 1 and isinstance(data[0], Mapping):
@@ -130,25 +130,25 @@ class EventBatch:
         """Whether any column, or the entries of a CSR batch, are in the memory of a CUDA device."""
         if self._csr is not None:
             return self._csr.column.on_device
-        held = None if self._bound is None else self._bound[1]
-        return isinstance(held, dict) and any(column.on_device for column in held.values())
+        data = None if self._bound is None else self._bound[1]
+        return isinstance(data, dict) and any(column.on_device for column in data.values())
 
     def to_host(self) -> EventBatch:
-        """The events with all columns on the host: the batch itself if they are there, else copies of them."""
+        """The events with all columns on the host: the batch itself if they are there already, else copies of them."""
         return self._moved(to_host) if self.on_device else self
 
     def copy(self) -> EventBatch:
-        """The events in memory of their own: arrays of the caller's may change."""
+        """The events in memory of their own: the caller's arrays may change."""
         return self._moved(np.copy)
 
     def _moved(self, move: Callable[[Any], Any]) -> EventBatch:
         csr, bound = None if self._csr is None else self._csr.moved(move), self._bound
         if bound is None:
             return EventBatch(self._length, None, csr)
-        schema, held = bound[0], self._binding(bound[0])
-        if isinstance(held, Sparse):
-            return EventBatch(self._length, (schema, held.moved(move)), csr)
-        return EventBatch(self._length, (schema, {at: column.moved(move) for at, column in held.items()}), csr)
+        schema, data = bound[0], self._binding(bound[0])
+        if isinstance(data, Sparse):
+            return EventBatch(self._length, (schema, data.moved(move)), csr)
+        return EventBatch(self._length, (schema, {at: column.moved(move) for at, column in data.items()}), csr)
 
     def slice(self, start: int, stop: int) -> EventBatch:
         """The events from ``start`` up to ``stop``, as Python slices count; shares the values."""
@@ -159,31 +159,31 @@ class EventBatch:
         csr = None if self._csr is None else self._csr.slice(start, stop)
         if self._bound is None:
             return EventBatch(len(events), None, csr)
-        schema, held = self._bound[0], self._binding(self._bound[0])
-        if isinstance(held, Sparse):
-            return EventBatch(len(events), (schema, held.slice(start, stop)), csr)
-        return EventBatch(len(events), (schema, {at: column.slice(start, stop) for at, column in held.items()}), None)
+        schema, data = self._bound[0], self._binding(self._bound[0])
+        if isinstance(data, Sparse):
+            return EventBatch(len(events), (schema, data.slice(start, stop)), csr)
+        return EventBatch(len(events), (schema, {at: column.slice(start, stop) for at, column in data.items()}), None)
 
     def row(self, event: int) -> dict[str, Constant | list[Constant]]:
-        """One event of a bound batch as a dict of what it has, in the types that expressions' constants have."""
+        """One event of a bound batch as a dict of its values, in the types of constants in expressions."""
         if self._bound is None:
             raise TypeError("a CSR batch has no rows before it is bound: use EventBatch.of(batch, schema)")
         try:
             event = range(self._length)[event]
         except IndexError:
             raise IndexError(f"event {event} of a batch of {self._length}") from None
-        schema, held = self._bound[0], self._binding(self._bound[0])
-        if isinstance(held, Sparse):
-            return _sparse_row(held.slice(event, event + 1).moved(to_host), schema)
-        cells = {at: column.slice(event, event + 1).to_host() for at, column in held.items()}
+        schema, data = self._bound[0], self._binding(self._bound[0])
+        if isinstance(data, Sparse):
+            return _sparse_row(data.slice(event, event + 1).moved(to_host), schema)
+        cells = {at: column.slice(event, event + 1).to_host() for at, column in data.items()}
         values = {at: _cell(schema.types[at], cell) for at, cell in cells.items()}
         return {schema.names[at]: value for at, value in sorted(values.items()) if value is not None}
 
     def _note(self, schema: Schema, strangers: Strangers) -> None:
-        """Put the names of a CSR batch that the schema lacks into ``strangers``; other batches have lost theirs."""
+        """Put names of a CSR batch that are not in the schema into ``strangers``; other batches have lost theirs."""
         if self._csr is None:
             raise SchemaError(
-                "an EventBatch keeps no keys and columns that are no attributes, so strict=True cannot find them; "
+                "an EventBatch drops keys and columns that are not attributes, so strict=True cannot find them; "
                 "make it with EventBatch.of(data, schema, strict=True)"
             )
         strangers.update(self._csr.strangers(schema))
@@ -200,7 +200,7 @@ class EventBatch:
 
 
 def _row_columns(rows: Sequence[Any], schema: Schema, strangers: Strangers | None) -> dict[int, Column]:
-    """Columns of a list of dicts; touches only the keys that are there, however wide the schema is."""
+    """Columns of a list of dicts; touches only keys that occur, however wide the schema is."""
     find = schema.find
     cells: dict[int, list[object]] = {}
     for event, row in enumerate(rows):
@@ -226,7 +226,7 @@ def _row_columns(rows: Sequence[Any], schema: Schema, strangers: Strangers | Non
 
 
 def _known(names: Iterable[str], schema: Schema) -> list[str]:
-    """The names that the schema has; each must occur once."""
+    """The names that are in the schema; each must occur once."""
     known = [name for name in names if schema.find(name) is not None]
     for name, times in Counter(known).items():
         if times > 1:
@@ -313,9 +313,9 @@ def _sparse_row(entries: Sparse, schema: Schema) -> dict[str, Constant | list[Co
     row: dict[str, Constant | list[Constant]] = {}
     for position, raw in zip(entries.attribute.tolist(), _raw(entries.values), strict=True):
         name, kind = schema.names[position], schema.types[position]
-        held = row.setdefault(name, []) if kind.multi else None
-        if isinstance(held, list):
-            held.append(_constant(kind, raw))
+        values = row.setdefault(name, []) if kind.multi else None
+        if isinstance(values, list):
+            values.append(_constant(kind, raw))
         else:
             row[name] = _constant(kind, raw)
     return row

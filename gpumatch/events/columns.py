@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpumatch.arrays import Array
-from gpumatch.device_memory import is_device_array, place_of, to_host
+from gpumatch.device_memory import is_device_array, to_host, use_device_of
 from gpumatch.errors import SchemaError
 from gpumatch.expr.times import EPOCH
 from gpumatch.schema import AttributeType, Kind
@@ -52,7 +52,7 @@ class Strings:
         return Strings(self.dictionary, self.indices[at])
 
     def moved(self, move: Callable[[Any], Any]) -> Strings:
-        """With the indices elsewhere. The dictionary is always on the host."""
+        """With ``move`` applied to the indices. The dictionary is always on the host."""
         return Strings(self.dictionary, move(self.indices))
 
 
@@ -61,9 +61,9 @@ class Column:
     """The values of one attribute, one per event or, for a list attribute, one per element.
 
     ``values`` are float64 (missing is NaN), int64 (also for bool, for days of dates, and for timestamps in the
-    attribute's unit), or strings; contiguous and possibly read-only. ``valid`` tells which events have the attribute
-    (None: all of them, save for NaN). ``offsets`` cut a list attribute's values into events; null and NaN elements
-    are gone, so an empty list may have had some. All arrays of a column are on the host, or all on a CUDA device.
+    attribute's unit), or strings; contiguous and possibly read-only. ``valid`` says which events have the attribute
+    (None: all of them, except for NaN). ``offsets`` split a list attribute's values by event; null and NaN elements
+    are removed, so an empty list may have had some. All arrays of a column are on the host, or all on a CUDA device.
     """
 
     values: Array | Strings
@@ -75,7 +75,7 @@ class Column:
         valid = None if self.valid is None else self.valid[start:stop]
         if self.offsets is None:
             return Column(self.values[start:stop], valid)
-        with place_of(self.offsets):
+        with use_device_of(self.offsets):
             offsets = self.offsets[start : stop + 1]
             return Column(self.values[int(offsets[0]) : int(offsets[-1])], valid, offsets - offsets[0])
 
@@ -84,13 +84,13 @@ class Column:
         return is_device_array(self.values.indices if isinstance(self.values, Strings) else self.values)
 
     def moved(self, move: Callable[[Any], Any]) -> Column:
-        """With arrays that a function makes of these, elsewhere."""
+        """With ``move`` applied to all arrays."""
         values = self.values.moved(move) if isinstance(self.values, Strings) else move(self.values)
         valid = None if self.valid is None else move(self.valid)
         return Column(values, valid, None if self.offsets is None else move(self.offsets))
 
     def to_host(self) -> Column:
-        """On the host: a copy of a column on a device, any other as it is."""
+        """The column on the host: a copy if it is on a device."""
         return self.moved(to_host) if self.on_device else self
 
 
@@ -107,7 +107,7 @@ class BadValue(Exception):  # noqa: N818 - never leaves the package: callers add
 
 
 def tick(kind: AttributeType) -> int:
-    """Nanoseconds that one step of a date or timestamp attribute lasts."""
+    """Nanoseconds per step of a date or timestamp attribute."""
     return NANOS["day" if kind.kind == "date" else kind.unit]
 
 
@@ -128,7 +128,7 @@ def zone_hint(kind: AttributeType) -> str:
 
 
 def from_values(name: str, kind: AttributeType, values: Sequence[object]) -> Column | None:
-    """A column of Python values, numpy scalars and pandas' NA and NaT among them; None if all are missing."""
+    """A column of Python values, including numpy scalars and pandas' NA and NaT; None if all are missing."""
     try:
         column = _list_column(kind, values) if kind.multi else _scalar_column(kind, values)
     except BadValue as bad:
@@ -196,7 +196,7 @@ def _plain(kind: AttributeType, values: Sequence[object]) -> Sequence[Any] | Non
 
 
 def _pack(kind: AttributeType, values: Sequence[Any]) -> Array | Strings:
-    """The array of values that ``_plain`` gave."""
+    """An array of the values that ``_plain`` returned."""
     if kind.kind == "string":
         return _strings(values)
     if kind.kind == "float":
@@ -232,7 +232,7 @@ def _missing(value: object) -> bool:
     return isinstance(value, (float, np.floating, np.datetime64)) and bool(value != value)
 
 
-# A converter raises TypeError for a value of another type, ValueError(why) for one that does not fit.
+# A converter raises TypeError for a value of another type, and ValueError(why) for one that does not fit.
 
 
 def _float(value: object, kind: AttributeType) -> float:
@@ -274,7 +274,7 @@ def _bool(value: object, kind: AttributeType) -> int:
 def _string(value: object, kind: AttributeType) -> str:
     if not isinstance(value, str):
         raise TypeError
-    return str.__str__(value)  # of a subclass, such as np.str_ or an Enum, the bare text
+    return str.__str__(value)  # for a subclass, such as np.str_ or an Enum, the bare text
 
 
 def _time(value: object, kind: AttributeType) -> int:

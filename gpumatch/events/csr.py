@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import types as pt
 
 from gpumatch.arrays import Array
-from gpumatch.device_memory import finish, is_device_array, library, library_of, place_of, to_host
+from gpumatch.device_memory import finish, is_device_array, library, library_of, to_host, use_device_of
 from gpumatch.errors import SchemaError
 from gpumatch.events.arrow import empty, exact, from_any, in_list, rescale, starts, whole
 from gpumatch.events.columns import BadValue, Column, Strings, tick, zone_hint
@@ -22,10 +22,10 @@ from gpumatch.schema import AttributeType, Schema, parse_type
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """CSR events bound to a schema: entries of unknown attributes and missing values are gone.
+    """CSR events bound to a schema: entries of unknown attributes and missing values are left out.
 
     ``attribute`` holds positions in the schema, ascending within an event and repeated only for list attributes.
-    Numbers stay in the type they came in, checked to convert exactly to that of their attribute. All arrays are on the
+    Numbers keep the type they came in, checked to convert exactly to that of their attribute. All arrays are on the
     host, or all on a CUDA device.
     """
 
@@ -35,12 +35,12 @@ class Sparse:
 
     def slice(self, start: int, stop: int) -> Sparse:
         first, last = int(self.offsets[start]), int(self.offsets[stop])
-        with place_of(self.offsets):
+        with use_device_of(self.offsets):
             offsets = self.offsets[start : stop + 1] - first
         return Sparse(offsets, self.attribute[first:last], self.values[first:last])
 
     def moved(self, move: Callable[[Any], Any]) -> Sparse:
-        """With arrays that a function makes of these."""
+        """With ``move`` applied to all arrays."""
         return Sparse(move(self.offsets), move(self.attribute), Column(self.values).moved(move).values)
 
 
@@ -74,10 +74,10 @@ class Csr:
         column = (from_device if on_device(value) else from_any)("value", kind, value)
         if column is None:  # no value is present
             offsets, attribute, column = offsets * 0, attribute[:0], Column(empty(kind))
-        # Copies: kernels trust what was checked here, and the caller may go on to use these arrays.
+        # Copies: kernels trust what was checked here, and the caller may go on to change these arrays.
         values = column.values.indices if isinstance(column.values, Strings) else column.values
         there = next(filter(is_device_array, (offsets, attribute, values)), None)
-        with place_of(there):
+        with use_device_of(there):
             made = cls(offsets.astype(np.int64), attribute.astype(np.int32), kind, column, names)
             if there is not None:
                 made = made.moved(library().asarray)
@@ -85,18 +85,18 @@ class Csr:
         return made
 
     def moved(self, move: Callable[[Any], Any]) -> Csr:
-        """With arrays that a function makes of these."""
+        """With ``move`` applied to all arrays."""
         return Csr(move(self.offsets), move(self.attribute), self.kind, self.column.moved(move), self.names)
 
     def slice(self, start: int, stop: int) -> Csr:
         first, last = int(self.offsets[start]), int(self.offsets[stop])
-        with place_of(self.offsets):
+        with use_device_of(self.offsets):
             offsets = self.offsets[start : stop + 1] - first
         return Csr(offsets, self.attribute[first:last], self.kind, self.column.slice(first, last), self.names)
 
     def bind(self, schema: Schema) -> Sparse:
-        """The entries that the schema knows, checked and in order."""
-        with place_of(self.offsets):
+        """The entries whose attributes are in the schema, checked and in order."""
+        with use_device_of(self.offsets):
             position = self._positions(schema)
             kept = _drop(Sparse(self.offsets, position, self.column.values), self._keep(position))
             bound = _ordered(_typed(kept, self.kind, schema), schema)
@@ -105,9 +105,9 @@ class Csr:
         return bound
 
     def _positions(self, schema: Schema) -> Array:
-        """The schema's position of every entry's attribute, -1 if it has none. Looks only at names that occur."""
+        """The schema position of every entry's attribute, or -1. Looks up only names that occur."""
         names = self.names
-        # Comparing all names costs a thirtieth of looking each one up.
+        # Comparing all names takes a thirtieth of the time of looking each one up.
         if names is schema.names or (30 * len(self.attribute) >= len(names) and tuple(names) == schema.names):
             return self.attribute
         xp = library_of(self.attribute)
@@ -120,14 +120,14 @@ class Csr:
         return positioned
 
     def _occurring(self) -> list[int]:
-        """The names that entries have."""
+        """Indexes of the names that entries have."""
         occurs = library_of(self.attribute).zeros(len(self.names), dtype=np.bool_)
         occurs[self.attribute] = True
         found: list[int] = np.flatnonzero(to_host(occurs)).tolist()
         return found
 
     def strangers(self, schema: Schema) -> Strangers:
-        """The names of entries that the schema lacks, each with the first event that has it."""
+        """The names of entries that are not in the schema, each with the first event that has it."""
         found: Strangers = {}
         attribute, offsets = to_host(self.attribute), to_host(self.offsets)
         for index in self._occurring():
@@ -198,7 +198,7 @@ def _array(value: Any) -> Any:
 
 
 def _value_kind(value: Any) -> AttributeType:
-    """The attribute type that takes the values of an array as they are."""
+    """The attribute type that fits the values of an array as they are."""
     if on_device(value):
         found = type_of(value)
     else:
@@ -229,7 +229,7 @@ _last_types: tuple[Schema, list[AttributeType], Array] | None = None
 
 
 def _schema_types(schema: Schema) -> tuple[list[AttributeType], Array]:
-    """The schema's distinct types, and which of them each attribute has; of the last schema remembered."""
+    """The schema's distinct types, and the number of each attribute's type; kept for the last schema."""
     global _last_types
     last = _last_types
     if last is None or last[0] is not schema:
@@ -250,7 +250,7 @@ def _typed(entries: Sparse, kind: AttributeType, schema: Schema) -> Sparse:
     code = xp.asarray(codes)[entries.attribute]
     values: Any = entries.values
     if not as_they_are:
-        values = values.copy()  # times are written over
+        values = values.copy()  # times are overwritten
     for number in others:
         wanted, group = types[number], xp.flatnonzero(code == number)
         if not len(group):
@@ -281,7 +281,7 @@ def _convert(values: Any, found: AttributeType, wanted: AttributeType) -> Array:
 
 
 def _ordered(entries: Sparse, schema: Schema) -> Sparse:
-    """The entries with ascending attributes in every event, of which only list attributes may repeat."""
+    """The entries with ascending attributes in every event; only list attributes may repeat."""
     offsets, attribute = entries.offsets, entries.attribute
     falls = _not_rising(offsets, attribute)
     if not falls.any():
@@ -300,7 +300,7 @@ def _ordered(entries: Sparse, schema: Schema) -> Sparse:
 
 
 def _not_rising(offsets: Array, attribute: Array) -> Array:
-    """Marks each entry that the next one of the same event does not exceed."""
+    """Marks each entry that is not below the next one of the same event."""
     falls: Array = attribute[1:] <= attribute[:-1]
     ends = offsets[1:-1]
     falls[ends[(ends > 0) & (ends < len(attribute))] - 1] = False

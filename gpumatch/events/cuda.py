@@ -1,6 +1,6 @@
-"""Columns in the memory of a CUDA device as typed columns there: cuDF, CuPy, what speaks their protocols, and Arrow.
+"""Columns in the memory of a CUDA device as typed columns there: cuDF, CuPy, objects with their protocols, and Arrow.
 
-Types, conversions and errors are those of ``arrow_in``. Strings are encoded on the host, unless they come as codes of a
+Types, conversions and errors are as in ``arrow_in``. Strings are encoded on the host, unless they come as codes of a
 dictionary: then the codes stay where they are, and only the dictionary is copied.
 """
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import types as pt
 
 from gpumatch.arrays import Array
-from gpumatch.device_memory import finish, from_dlpack, is_device_array, library, place_of, to_host, wait_for, wrap
+from gpumatch.device_memory import finish, from_dlpack, is_device_array, library, to_host, use_device_of, wait_for, wrap
 from gpumatch.errors import DeviceError, SchemaError
 from gpumatch.events import arrow as arrow_in
 from gpumatch.events.arrow import of_library
@@ -24,7 +24,7 @@ from gpumatch.events.columns import BadValue, Column, Strings
 from gpumatch.schema import AttributeType
 
 _NAT = -(2**63)
-_UNITS = ("s", "ms", "us", "ns")  # of datetime64 that Arrow has as well
+_UNITS = ("s", "ms", "us", "ns")  # of datetime64 that Arrow has, too
 _UNREADABLE = (pa.ArrowException, ValueError, TypeError, RuntimeError, BufferError)
 
 
@@ -58,7 +58,7 @@ _Found: TypeAlias = "_Flat | _Lists | np.ndarray[Any, Any] | pa.Array"  # the la
 
 
 def on_device(data: Any) -> bool:
-    """Whether a column or table is in the memory of a CUDA device. Imports nothing for asking."""
+    """Whether a column or table is in the memory of a CUDA device. Imports nothing to find out."""
     if is_device_array(data) or isinstance(data, DeviceArrow):
         return True
     if isinstance(data, (list, tuple, range, np.ndarray)) or of_library(data, "pandas") or of_library(data, "polars"):
@@ -91,7 +91,7 @@ def device_table(data: Any) -> tuple[int, Iterable[str], Callable[[str], Any]] |
 
 
 def length_of(data: Any) -> int:
-    """The number of values of a column; also of one on a device that ``len`` cannot tell."""
+    """The number of values of a column, even of one on a device that has no ``len``."""
     if hasattr(type(data), "__len__") or not on_device(data):
         return len(data)
     if hasattr(data, "__arrow_c_device_array__"):
@@ -100,7 +100,7 @@ def length_of(data: Any) -> int:
 
 
 def type_of(data: Any) -> Any:
-    """The type of a column on a device: Arrow's, or NumPy's or just its name where Arrow has none."""
+    """The type of a column on a device: Arrow's, or NumPy's or just its name if Arrow has none."""
     try:
         found = _opened(data, multi=False)
     except _WrongType as wrong:
@@ -113,7 +113,7 @@ def type_of(data: Any) -> Any:
 
 
 def from_device(name: str, kind: AttributeType, data: Any) -> Column | None:
-    """A column from what ``on_device`` knows as one; None if all values are missing."""
+    """A column from data that ``on_device`` accepts; None if all values are missing."""
     try:
         found = _opened(data, kind.multi)
     except _WrongType as wrong:
@@ -124,7 +124,7 @@ def from_device(name: str, kind: AttributeType, data: Any) -> Column | None:
         raise SchemaError(f"attribute {name!r} is {kind}, but its column cannot be read: {error}") from error
     if not isinstance(found, (_Flat, _Lists)):
         return arrow_in.from_any(name, kind, found)
-    with place_of(found.values):
+    with use_device_of(found.values):
         try:
             column = _column(name, kind, found)
         except BadValue as bad:
@@ -199,13 +199,13 @@ def _flat(array: DeviceArrow) -> _Flat:
         return _Flat(array.type, array.length, array.values(), array.valid())
     try:
         dictionary = array.dictionary().to_host()
-    except NotImplementedError:  # of a type that nothing takes
+    except NotImplementedError:  # of a type that no attribute takes
         return _Flat(array.type, array.length, None, array.valid())
     return _Flat(array.type, array.length, array.codes().values(), array.valid(), dictionary)
 
 
 def _without_null_lists(found: Any, valid: Array | None, offsets: Array, elements: _Flat) -> _Lists:
-    """Lists of which those that are null have no elements, as they are allowed to."""
+    """Lists where null ones have no elements, which Arrow allows them to have."""
     length = len(offsets) - 1
     if valid is None or elements.values is None:
         return _Lists(found, length, valid, offsets, elements)
@@ -227,7 +227,7 @@ def _read_array(data: Any, multi: bool) -> _Found:
     values, dtype, mask = _array(data)
     if not 1 <= values.ndim <= 1 + multi:
         raise _WrongType(f"{values.ndim}-dimensional {dtype}", values.ndim > 1)
-    with place_of(values):
+    with use_device_of(values):
         valid = None if mask is None else mask.reshape(-1)
         found = _arrow_type(dtype)
         if found is None:  # times that only NumPy converts
@@ -247,7 +247,7 @@ def _read_array(data: Any, multi: bool) -> _Found:
 
 
 def _arrow_type(dtype: np.dtype[Any]) -> Any:
-    """The Arrow type of an array's values; None of times in units that Arrow does not have."""
+    """The Arrow type of an array's values; None for times in units that Arrow does not have."""
     if dtype.kind == "M":
         unit, count = np.datetime_data(dtype)
         return pa.timestamp(unit) if unit in _UNITS and count == 1 else None
@@ -260,12 +260,12 @@ def _arrow_type(dtype: np.dtype[Any]) -> Any:
 
 
 def _array(data: Any) -> tuple[Any, np.dtype[Any], Any]:
-    """An array over the values, with times as integers; the type of the values; and which are there (None: all)."""
+    """An array over the values, with times as integers; the type of the values; and which are present (None: all)."""
     if is_device_array(data):
         return data.view(np.int64) if data.dtype.kind == "M" else data, data.dtype, None
     facts = getattr(data, "__cuda_array_interface__", None)
     if hasattr(data, "__dlpack__") and (facts is None or (facts["version"] < 3 and facts.get("mask") is None)):
-        # before its version 3, the interface of CUDA arrays did not tell what to wait for
+        # before version 3, the CUDA array interface did not say what to wait for
         values = from_dlpack(data)
         return values, values.dtype, None
     assert facts is not None
@@ -278,18 +278,18 @@ def _wrapped(facts: Any, owner: object) -> Any:
     values = np.dtype(np.int64) if dtype.kind == "M" else dtype
     wrapped = wrap(facts["data"][0] or 0, tuple(facts["shape"]), values, owner, facts.get("strides"))
     if facts.get("stream") is not None:
-        with place_of(wrapped):  # each device has a default stream of its own
+        with use_device_of(wrapped):  # each device has a default stream of its own
             wait_for("stream", facts["stream"])
     return wrapped
 
 
 def _mask(mask: Any, shape: tuple[int, ...]) -> Array:
-    """Booleans of a mask: what is not zero is there."""
+    """A mask as booleans: values that are not zero are present."""
     facts = mask.__cuda_array_interface__
     if tuple(facts["shape"]) != tuple(shape):
         raise ValueError(f"its mask has the shape {facts['shape']}, not that of the values, {shape}")
     wrapped = _wrapped(facts, mask)
-    with place_of(wrapped):
+    with use_device_of(wrapped):
         found: Array = library().ascontiguousarray(wrapped != 0)
         return found
 
@@ -304,7 +304,7 @@ def _column(name: str, kind: AttributeType, found: _Flat | _Lists) -> Column | N
         if isinstance(found, _Flat) and pt.is_floating(found.type):
             floats = _filled(found).values
             if not (floats == floats).any():
-                return None  # a column of nothing
+                return None  # an empty column
         raise arrow_in.mismatch(name, kind, found.type)
     if isinstance(found, _Lists):
         return _list_column(name, kind, found)
@@ -340,7 +340,7 @@ def _scalars(kind: AttributeType, found: _Flat) -> tuple[Array | Strings, Array 
 
 
 def _filled(found: _Flat) -> _Flat:
-    """NaN or 0 in the place of null, as ``arrow_in.plain`` has it."""
+    """NaN or 0 instead of null, as in ``arrow_in.plain``."""
     if found.valid is None:
         return found
     floats = pt.is_floating(found.type)
@@ -350,13 +350,13 @@ def _filled(found: _Flat) -> _Flat:
 
 
 def _there(found: _Flat) -> Array:
-    """Which codes stand for a value: a code below zero is one more way to write null."""
+    """Which codes stand for a value: a negative code is another way to write null."""
     there: Array = found.values >= 0
     return there if found.valid is None else there & found.valid
 
 
 def _decoded(found: _Flat) -> _Flat:
-    """Codes of numbers as these numbers."""
+    """Codes of numbers as the numbers themselves."""
     xp, there = library(), _there(found)
     at = xp.where(there, found.values, found.values.dtype.type(0))
     known, present = arrow_in.plain(found.dictionary)

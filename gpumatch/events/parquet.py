@@ -1,4 +1,4 @@
-"""Events in Parquet files: the columns that a schema names, all at once or some rows at a time."""
+"""Events in Parquet files: the columns that a schema names, all together or some rows at a time."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Parquet:
         self._known = [name for name in self.names if name in schema]
 
     def table(self) -> Any:
-        """Attributes of all events. Others are not read."""
+        """Attributes of all events; other columns are not read."""
         return self._found.to_table(columns=self._known)
 
     def batches(self) -> Iterator[Any]:
-        """The same, some events at a time, and little read ahead: a file may be larger than memory."""
+        """The same, some events at a time, with little read ahead: a file may be larger than memory."""
         batches: Iterator[Any] = self._found.to_batches(
             columns=self._known, batch_size=_ROWS, batch_readahead=2, fragment_readahead=1
         )
@@ -41,7 +41,7 @@ class Parquet:
 
 
 def _dataset(path: str, schema: Schema) -> Any:
-    """All columns that some file has, and those that folders name, such as ``day=7``."""
+    """All columns that any file has, and those that folders name, such as ``day=7``."""
     import pyarrow.dataset
 
     found = pyarrow.dataset.dataset(path, format="parquet", partitioning="hive")

@@ -1,4 +1,4 @@
-"""One event, straight to keys: a batch of one would spend its time on making columns of one value."""
+"""One event, converted straight to keys: a batch of one would spend its time on columns of one value."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gpumatch.schema import AttributeType, Schema
 
 
 class Single(NamedTuple):
-    """What one event has, ascending by attribute; a list has an entry per value."""
+    """Values of one event, ascending by attribute; a list has an entry per value."""
 
     attribute: list[int]
-    key: list[int | bytes]  # of a string its bytes: the key depends on a codebook's pool
-    lists: list[int]  # list attributes that the event has, empty ones too
-    held: dict[int, Any]  # by attribute: the value, or the column that it took to convert it
+    key: list[int | bytes]  # for a string its bytes, as its key depends on a codebook's pool
+    lists: list[int]  # list attributes that the event has, including empty ones
+    held: dict[int, Any]  # by attribute: the value, or the column that was made to convert it
 
     @classmethod
     def of(cls, row: Mapping[str, Any], schema: Schema, strangers: Strangers | None = None) -> Single:
-        """The event of a dict. Names that the schema lacks go to ``strangers``; a wrong type is a SchemaError."""
+        """The event of a dict. Names not in the schema go to ``strangers``; a wrong type is a SchemaError."""
         find = schema.find
         found = {}
         for name, value in row.items():
@@ -80,7 +80,7 @@ def _plain_key(kind: AttributeType, value: Any) -> int | bytes | None:
 
 
 def _float_key(kind: AttributeType, value: float) -> int:
-    """A float32 attribute takes values as float32 holds them."""
+    """The key of a float; a float32 attribute rounds its values to float32."""
     return float_key(c_float(value).value if kind.name == "float32" else value)
 
 

@@ -1,4 +1,4 @@
-"""Names in events that are no attributes: misspelt ones warn, and where it is asked for all of them are errors."""
+"""Names in events that are not attributes: misspelt ones cause a warning, and on request all of them are errors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 from gpumatch.errors import GpumatchWarning, SchemaError, nearest
 from gpumatch.schema import Schema
 
-Strangers: TypeAlias = dict[Any, int | None]  # by name the first event that has it; None: a column
+Strangers: TypeAlias = dict[Any, int | None]  # by name, the first event that has it; None: a column
 
-_JUDGED = 1024  # names of which it is remembered what they may mean
+_JUDGED = 1024  # names whose likely meaning is remembered
 _SEPARATORS = re.compile(r"[\s_-]+")
 
 
 def refuse(strangers: Strangers, schema: Schema) -> None:
-    """An error that names the first of them, if there are any."""
+    """Raise an error that names the first of them, if there are any."""
     for name, event in strangers.items():
         where = "the events have the column" if event is None else f"event {event} has the key"
         hint = nearest(str(name), schema.names)
@@ -26,7 +26,7 @@ def refuse(strangers: Strangers, schema: Schema) -> None:
 
 
 class Spelling:
-    """Tells the user of a matcher, once, that a key of an event is spelt nearly like an attribute."""
+    """Warns the user of a matcher, once, that a key of an event is spelt nearly like an attribute."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema, self.warned = schema, False
@@ -34,7 +34,7 @@ class Spelling:
         self._judged: dict[Any, list[str]] = {}
 
     def look(self, strangers: Strangers, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Warn if an event has one of these names, and lacks the attribute that it may mean."""
+        """Warn if an event has one of these names but lacks the attribute that it may mean."""
         rows = [events] if isinstance(events, Mapping) else events
         for name in strangers:
             meant = self._meant(name)
@@ -62,7 +62,7 @@ class Spelling:
 
 
 def _lacks(row: Any, name: Any, meant: list[str]) -> bool:
-    """Whether a dict has the name and none of what it may mean. A row of pandas may well have other columns."""
+    """Whether a dict has the name but nothing that it may mean. A row of pandas may well have other columns."""
     return isinstance(row, Mapping) and name in row and not any(one in row for one in meant)
 
 

@@ -1,4 +1,4 @@
-"""What predicates compare with: constants, and the places of constants in templates."""
+"""Operands of predicates: constants, and slots for constants in templates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A point in time: nanoseconds since 1970, of UTC when ``zoned``, else of an unnamed wall clock."""
+    """A point in time: nanoseconds since 1970, in UTC if ``zoned``, else on an unnamed wall clock."""
 
     nanos: int
     zoned: bool = False

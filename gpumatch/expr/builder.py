@@ -66,15 +66,15 @@ class Column:
         return self._pattern("like", pattern, escape)
 
     def ilike(self, pattern: str, escape: str = ESCAPE) -> Expr:
-        """As ``like``, whether letters are upper or lower case."""
+        """As ``like``, but ignores case."""
         return self._pattern("ilike", pattern, escape)
 
     def is_distinct_from(self, value: object) -> Expr:
-        """As ``!=``, and true of a missing value; from what is missing, as None, all that is there is distinct."""
+        """As ``!=``, but true of a missing value; any value that is present is distinct from None."""
         return self._test("null", negated=True) if is_missing(value) else self._test("is", value, negated=True)
 
     def is_not_distinct_from(self, value: object) -> Expr:
-        """As ``==``, and false of a missing value, unless the constant is missing, too."""
+        """As ``==``, but false of a missing value, unless the constant is missing, too."""
         return self._test("null") if is_missing(value) else self._test("is", value)
 
     def is_true(self) -> Expr:
@@ -95,7 +95,7 @@ class Column:
             if not isinstance(given, str):
                 raise SchemaError(f"attribute {self.name!r}: {op}() expects {what}, a string, found {given!r}")
         made = self._test(op, pattern) if escape == ESCAPE else self._test(op, pattern, escape)
-        pattern_of((pattern, escape), self.name)  # a malformed one is an error now
+        pattern_of((pattern, escape), self.name)  # raises if it is malformed
         return made
 
     def _test(self, op: PredicateOp, *values: object, negated: bool = False) -> Expr:

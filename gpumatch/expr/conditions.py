@@ -1,8 +1,8 @@
 """Texts cut into conditions, which repeat even where no two texts have the same shape.
 
-This is a fast way through plain texts and not a second grammar. One regular expression cuts a text; what a kind of
-condition and a skeleton of connectives mean is left to the parser, once for each. A text that is not cut completely, or
-holds a piece that the parser refuses, is not read here at all.
+This is a fast path for plain texts and not a second grammar. One regular expression cuts a text; the meaning of a kind
+of condition and of a skeleton of connectives is left to the parser, once for each. A text that is not cut completely,
+or has a piece that the parser refuses, is not read here at all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpumatch.expr.patterns import prefix, read
 from gpumatch.expr.tokens import Token, divide, find_surrogate, tokenize
 from gpumatch.expr.tree import Expr, Predicate
 
-# Words are followed by neither a letter nor a point, and so are all of a token.
+# Words are followed by neither a letter nor a point, so they are whole tokens.
 _NAME = r"""(?:[^\W\d][\w.]*+|"(?:[^"]++|"")*+"|`(?:[^`]++|``)*+`)"""
 _NUMBER = r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+(?![\w.])"
 _CONSTANT = rf"(?:'(?:[^']++|'')*+'|{_NUMBER})"
@@ -46,28 +46,28 @@ _LETTERS = {"AND": "&", "OR": "|", "NOT": "!", "XOR": "^", "XNOR": "~", "(": "("
 _CONDITION = "c"
 _TOKENS = {letter: Token(kind, kind, 0) for kind, letter in _LETTERS.items()}
 _TOKENS |= {_CONDITION: Token("condition", "", 0), "": Token("end", "", 0)}
-_OPS = frozenset(("=", "<", "<=", ">", ">=", "between", "in", "like", "null"))  # more may mean more than constants tell
+_OPS = frozenset(("=", "<", "<=", ">", ">=", "between", "in", "like", "null"))  # others may mean more than constants
 
 
 @lru_cache(maxsize=1 << 10)
 def hole(number: int) -> Predicate:
-    """Stands for a condition in a skeleton: as if each were on an attribute of its own."""
+    """A placeholder for a condition in a skeleton, as if each were on its own attribute."""
     return Predicate(str(number), "=")
 
 
 @lru_cache(maxsize=1 << 10)
 def _is_prefix(raw: str) -> bool:
-    """Other patterns of LIKE do not have ranges for constants."""
+    """Whether a pattern is a prefix; other patterns of LIKE have no ranges for constants."""
     return prefix(read(str(constant(raw, "like")))) is not None
 
 
 class UnreadableError(Exception):
-    """A text that only the parser understands, or refuses."""
+    """A text that only the parser can read, or refuse."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """What conditions have in common that differ in their constants only."""
+    """The common form of conditions that differ only in their constants."""
 
     predicate: Predicate  # its slots are numbered from 0 on
     slots: tuple[Slot, ...]
@@ -97,7 +97,7 @@ class _Conditions(dict[tuple[str, ...], int]):
 
 
 class _Connectives(dict[str, str]):
-    """The letters of what stands between conditions."""
+    """Letters of the texts between conditions."""
 
     def __missing__(self, text: str) -> str:
         kinds = [token.kind for token in tokenize(text)[:-1]]
@@ -122,14 +122,14 @@ class _Skeletons(dict[str, int]):
 
 
 class Reader:
-    """Reads texts one by one. A *skeleton* is what a text is without its conditions."""
+    """Reads texts one by one. A *skeleton* is a text without its conditions."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []  # of each text that was read
-        self.skeleton: list[int] = []  # likewise, in ``skeletons``
-        self.counts: list[int] = []  # of conditions, likewise
-        self.condition: list[int] = []  # of all texts one after another, in ``conditions``
-        self.constants: list[str] = []  # of all conditions one after another
+        self.skeleton: list[int] = []  # per text, an index into ``skeletons``
+        self.counts: list[int] = []  # per text, the number of its conditions
+        self.condition: list[int] = []  # of all texts in sequence, indexes into ``conditions``
+        self.constants: list[str] = []  # of all conditions in sequence
         self._conditions, self._connectives, self._skeletons = _Conditions(), _Connectives(), _Skeletons()
 
     @property
@@ -138,25 +138,25 @@ class Reader:
 
     @property
     def skeletons(self) -> list[Expr]:
-        """Expressions with a hole in the place of each condition."""
+        """Expressions with a hole instead of each condition."""
         return self._skeletons.made
 
     def read(self, row: int, text: object) -> bool:
         """Read a text, or leave it to the parser."""
         if not isinstance(text, str) or find_surrogate(text) is not None:
             return False
-        before, held = len(self.condition), len(self.constants)
+        before, used = len(self.condition), len(self.constants)
         try:
             self.skeleton.append(self._skeletons[self._cut(text)])
         except (UnreadableError, ParseError):
-            del self.condition[before:], self.constants[held:]
+            del self.condition[before:], self.constants[used:]
             return False
         self.rows.append(row)
         self.counts.append(len(self.condition) - before)
         return True
 
     def _cut(self, text: str) -> str:
-        """Keep the text's conditions and their constants; returns the letters of its skeleton."""
+        """Record the text's conditions and their constants; returns the letters of its skeleton."""
         known, connectives, condition, constants = self._conditions, self._connectives, self.condition, self.constants
         letters: list[str] = []
         for between, head, members, first, middle, second, rest in _CUT.findall(text):

@@ -14,15 +14,15 @@ from gpumatch.expr.times import parse_date, parse_timestamp, timestamp_text
 
 SlotKind = Literal["literal", "date", "timestamp", "like", "pattern", "escape"]
 MAX_DIGITS = 4000  # of an integer: Python refuses to read and print more than 4300
-_EXACT = 16  # characters, point included: with 15 digits a float lies on the same side of every integer
-_BEYOND = 2.0**64  # all integers that an attribute can hold are on one side of what is larger
+_EXACT = 16  # characters, including the point: with 15 digits a float lies on the same side of every integer
+_BEYOND = 2.0**64  # all integers that an attribute can hold are on one side of anything larger
 _EXPECTING: dict[SlotKind, str] = {"like": "LIKE", "pattern": "LIKE", "escape": "ESCAPE"}
 
 
 def constant(raw: str, kind: SlotKind = "literal") -> Constant:
     """The value of one constant: a number with its sign, or a string in its quotes.
 
-    A malformed one is a ParseError about ``raw``; ``parse`` turns its position into that of the whole text.
+    A malformed one is a ParseError about ``raw``; ``parse`` converts its position to one in the whole text.
     """
     if raw[0] != "'":
         if kind != "literal":
@@ -44,7 +44,7 @@ def constant(raw: str, kind: SlotKind = "literal") -> Constant:
 
 
 def _number(raw: str) -> int | float | Decimal:
-    """An integer, or the nearest float; the decimal itself where that lies on another side of an integer."""
+    """An integer, or the nearest float; the decimal itself if the float lies on another side of an integer."""
     if raw.lstrip("+-").isdigit():
         if len(raw) > MAX_DIGITS:
             raise ParseError(f"the number has {len(raw)} digits; at most {MAX_DIGITS} are allowed", raw)
@@ -71,7 +71,7 @@ def escape_character(value: str) -> str:
 
 
 def constant_text(value: Constant | Slot) -> str:
-    """What the parser reads back as the same value. Slots of a template are shown as ``?0``, ``?1`` …"""
+    """Text that the parser reads back as the same value. Slots of a template print as ``?0``, ``?1`` …"""
     if isinstance(value, Slot):
         return f"?{value.index}"
     if isinstance(value, bool):
@@ -84,7 +84,7 @@ def constant_text(value: Constant | Slot) -> str:
     if isinstance(value, float):
         if math.isinf(value):
             return "INFINITY" if value > 0 else "-INFINITY"
-        return f"{value:.1f}" if 1e16 <= abs(value) < _BEYOND else repr(value)  # which may be another integer there
+        return f"{value:.1f}" if 1e16 <= abs(value) < _BEYOND else repr(value)  # repr may be another integer there
     if isinstance(value, Timestamp):
         return f"TIMESTAMP '{timestamp_text(value)}'"
     if isinstance(value, dt.date):

@@ -1,4 +1,4 @@
-"""The oracle: what an expression means, in plain Python. Every index must agree with it."""
+"""The oracle: the meaning of an expression, in plain Python. Every index must agree with it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _result(item: Item, joined: list[bool | None], event: Mapping[str, object], 
 
 
 def connect(kind: Connective, joined: list[bool | None]) -> bool | None:
-    """Three-valued logic: a connective is unknown where its unknown operands could decide it."""
+    """Three-valued logic: a connective is unknown if its unknown operands could decide it."""
     if kind in ("and", "or"):
         decisive = kind == "or"
         if decisive in joined:
@@ -76,7 +76,7 @@ def _holds(predicate: Predicate, value: object, type: AttributeType) -> bool | N
 
 
 def _values(value: object, type: AttributeType, attribute: str) -> list[Constant]:
-    """The values of an attribute: one, or those of a list that are not missing."""
+    """The values of an attribute: one, or those of a list, without missing ones."""
     is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
     if is_list != type.multi:
         raise _wrong(value, type, attribute)
@@ -86,7 +86,7 @@ def _values(value: object, type: AttributeType, attribute: str) -> list[Constant
 
 
 def event_value(value: object, type: AttributeType, attribute: str) -> Constant:
-    """An event's single value as the attribute's type holds it; floats are rounded to the attribute's precision."""
+    """An event's single value in the attribute's type; floats are rounded to the attribute's precision."""
     given = plain(value, attribute)
     if isinstance(given, bool):
         fits = type.kind == "bool"

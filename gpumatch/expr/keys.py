@@ -1,8 +1,8 @@
-"""Values as keys that sort as they do, and predicates as sets of keys.
+"""Values as keys that sort in the same order, and predicates as sets of keys.
 
-A number, date or time has an int64 key; a string's key is its place among the constants, so here it is still the
-string itself. Between two keys that follow each other nothing lies, so a set of values is a sorted tuple of *cuts* at
-which one steps into the set, out of it, in again …; an odd number of cuts leaves it open above.
+A number, date or time has an int64 key; a string's key is its rank among the constants, so here it is still the
+string itself. Nothing lies between two consecutive keys, so a set of values is a sorted tuple of *cuts* at which one
+steps into the set, out of it, in again …; an odd number of cuts leaves it open above.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Set: TypeAlias = "tuple[Cut, ...]"
 MIN, MAX = -(1 << 63), (1 << 63) - 1
 TOP = MAX + 1  # the cut above every key
 STRING_BOTTOM: Cut = (b"", 0)
-STRING_TOP: Cut = (b"\xff", 0)  # no UTF-8 holds this byte
+STRING_TOP: Cut = (b"\xff", 0)  # this byte never occurs in UTF-8
 INF_KEY = 0x7FF0_0000_0000_0000  # of the float infinity; that of its negative is ~INF_KEY
 
 
 def float_key(value: float) -> int:
-    """int64 that sorts as the float does."""
+    """An int64 that sorts as the float does."""
     bits: int = struct.unpack("<q", struct.pack("<d", value + 0.0))[0]
     return bits if bits >= 0 else bits ^ MAX
 
@@ -47,7 +47,7 @@ def bottom(kind: Kind) -> Cut:
 
 
 def around(value: Any, type: AttributeType) -> tuple[Cut, Cut]:
-    """The cuts just below and just above a constant; one and the same if no value of the type equals it."""
+    """The cuts just below and just above a constant; they are equal if no value of the type equals it."""
     if type.kind == "string":
         text = value.encode()
         return (text, 0), (text, 1)
@@ -62,7 +62,7 @@ def _around_int(value: int | float | Decimal, type: AttributeType) -> tuple[int,
 
 
 def _around_bool(value: bool, type: AttributeType) -> tuple[int, int]:
-    """One cut between the two, and nothing beyond them: so what is not the one is the other."""
+    """One cut between the two values, and none beyond them, so that anything but one is the other."""
     return (1, TOP) if value else (MIN, 1)
 
 
@@ -73,7 +73,7 @@ def _around_float(value: int | float, type: AttributeType) -> tuple[int, int]:
         nearest = math.inf if value > 0 else -math.inf
     key = float_key(nearest)
     below, above = (key, key + 1) if nearest == value else (key, key) if nearest > value else (key + 1, key + 1)
-    # Nothing lies beyond the infinities, so cuts out there are no cuts: they would have no place among numbers.
+    # Nothing lies beyond the infinities, so cuts out there are dropped: numbers have no keys there.
     return tuple(MIN if cut <= ~INF_KEY else TOP if cut > INF_KEY else cut for cut in (below, above))  # type: ignore[return-value]
 
 
@@ -108,9 +108,9 @@ def between(low: Any, high: Any) -> Set:
 
 
 def predicate_set(op: PredicateOp, constants: Sequence[Constant], type: AttributeType) -> Set:
-    """Values that satisfy a predicate in its positive form; the constants are coerced to the attribute's type.
+    """Values that satisfy a predicate in its positive form; its constants are coerced to the attribute's type.
 
-    Those of ``match`` and ``ilike`` are not the attribute's but the names of patterns, see ``pattern_name``.
+    For ``match`` and ``ilike`` they are not the attribute's values but names of patterns, see ``pattern_name``.
     """
     least, top = bottom(type.kind), STRING_TOP if type.kind == "string" else TOP
     if op in ("like", "ilike", "match"):
@@ -136,20 +136,20 @@ def _pattern_set(op: PredicateOp, pattern: str) -> Set:
         name = pattern_name(tokens, op == "ilike").encode()
         return (name, 0), (name, 1)
     found = patterns.prefix(tokens)
-    assert found is not None, "a pattern that is no prefix becomes match"
+    assert found is not None, "a pattern that is not a prefix becomes match"
     text = found[0].encode()
     return _prefix_set(text) if found[1] else ((text, 0), (text, 1))
 
 
 def pattern_name(tokens: Sequence[patterns.Token], any_case: bool) -> str:
-    """One name for all patterns that mean the same: how they take case, and the pattern."""
+    """One name for all patterns that mean the same: how they treat case, and the pattern."""
     return "i" + patterns.written(patterns.lowered(tokens)) if any_case else "s" + patterns.written(tokens)
 
 
 def _prefix_set(prefix: bytes) -> Set:
     if not prefix:
         return (STRING_BOTTOM,)
-    # UTF-8 never holds the byte 0xFF, so the last byte can always be raised by one.
+    # The byte 0xFF never occurs in UTF-8, so the last byte can always be raised by one.
     return (prefix, 0), (prefix[:-1] + bytes([prefix[-1] + 1]), 0)
 
 
@@ -160,7 +160,7 @@ def complement(values: Set, kind: Kind) -> Set:
 
 
 def combine(sets: Sequence[Set], wanted: Callable[[int], bool]) -> Set:
-    """Values that lie in so many of the sets as is ``wanted``: of 0 it must be false."""
+    """Values for which the number of sets that contain them is ``wanted``; 0 must not be."""
     if len(sets) == 1:
         return sets[0]
     steps: dict[Any, int] = {}

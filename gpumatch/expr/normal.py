@@ -1,7 +1,7 @@
-"""Normal form: an expression as a few conjunctions, and a program of what was not split into them.
+"""Normal form: an expression as a few conjunctions, and a program for what was not split into them.
 
-Only what makes an expression *true* is kept, so unknown needs no place in a clause: a literal is true of some values of
-one attribute and never of a missing one. A program is what is left as it was written, in three-valued logic.
+Only what makes an expression *true* is kept, so clauses need no unknown: a literal is true of some values of one
+attribute and never of a missing one. A program is the rest as it was written, in three-valued logic.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import TypeAlias
 
 from gpumatch.expr.tree import Connective, Expr, Item, Op, Predicate
 
-_LITERALS, _PER_ITEM = 64, 4  # so much may an expression grow by being multiplied out
-_SMALL = 2  # times as many literals as it has conditions
-_FOLDED = 100  # levels of connectives that a formula may have: it is evaluated by recursion
+_LITERALS, _PER_ITEM = 64, 4  # how far an expression may grow when it is multiplied out
+_SMALL = 2  # most literals, as a multiple of its conditions
+_FOLDED = 100  # levels of connectives in a formula, which is evaluated by recursion
 # A set of values of one attribute: the number of a predicate, or sets joined by a connective.
 Formula: TypeAlias = "int | tuple[str, tuple[Formula, ...]]"
 
 
 class Splitting(Enum):
-    """How far expressions are split into clauses. In all of them conditions on one attribute make one set of values."""
+    """How far expressions are split into clauses. In every mode, conditions on one attribute form one set of values."""
 
-    PRODUCTS = "products"  # what is no conjunction is multiplied out where that stays small, else it is a program
-    SMALL = "small"  # the same where all of it makes few literals, else as the next
-    BRANCHES = "branches"  # an OR of conjunctions is split into these, nothing is multiplied out
-    NEVER = "never"  # one clause, of the conditions that the outermost AND joins; all else is a program
+    PRODUCTS = "products"  # anything but a conjunction is multiplied out if that stays small, else it becomes a program
+    SMALL = "small"  # the same if the whole expression makes few literals, else as BRANCHES
+    BRANCHES = "branches"  # an OR of conjunctions is split into these; nothing is multiplied out
+    NEVER = "never"  # one clause, of the conditions that the outermost AND joins; the rest is a program
 
 
-@dataclass(unsafe_hash=True, slots=True)  # never changed; frozen ones take twice as long to make
+@dataclass(unsafe_hash=True, slots=True)  # never changed; frozen ones take twice as long to create
 class Values:
     """The single value of an attribute lies in a set."""
 
@@ -41,9 +41,9 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """One of the values of a list satisfies a predicate, or, negated, none does and the list is there.
+    """One of the values of a list satisfies a predicate, or, if negated, none does and the list is present.
 
-    ``pattern``: the predicate is a pattern, and what is listed are those that the attribute's values satisfy.
+    ``pattern``: the predicate is a pattern, and the list holds the patterns that the attribute's values satisfy.
     """
 
     attribute: str
@@ -54,7 +54,7 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The attribute is there, or is missing."""
+    """The attribute is present, or is missing."""
 
     attribute: str
     present: bool
@@ -67,7 +67,7 @@ Step: TypeAlias = "Literal | Op | bool"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """True where one of the clauses is and so is the program, if there is one.
+    """True where one of the clauses is true and so is the program, if there is one.
 
     The program is in postfix order, and its literals are not negated: NOT follows them.
     """
@@ -78,20 +78,20 @@ class Form:
 
 @dataclass(slots=True)
 class _Node:
-    """A part of the expression: a literal, TRUE or FALSE, or a connective with its operands."""
+    """A sub-expression: a literal, TRUE or FALSE, or a connective with its operands."""
 
     item: Step
     children: Sequence[_Node] = ()
-    true: _Part | None = None  # what makes it true, and false, where products are made of it
-    false: _Part | None = None
+    true: _Split | None = None  # how it becomes true, and false, where products are made of it
+    false: _Split | None = None
 
 
 _Residual: TypeAlias = "tuple[_Node, bool]"  # must be true, or false
 
 
 @dataclass(slots=True)
-class _Part:
-    """True where one of the clauses is and all residuals are."""
+class _Split:
+    """True where one of the clauses is true and all residuals are."""
 
     clauses: tuple[Clause, ...]
     residuals: tuple[_Residual, ...] = ()
@@ -101,24 +101,24 @@ class _Part:
 
 
 def normal_form(expr: Expr, is_multi: Callable[[str], bool], splitting: Splitting = Splitting.PRODUCTS) -> Form:
-    """The expression's clauses; those that contradict themselves are left out."""
+    """The expression's normal form, without clauses that contradict themselves."""
     nodes = _nodes(expr, is_multi)
     root = nodes[-1]
     if splitting is Splitting.PRODUCTS:
-        part = _Splitter(_LITERALS + _PER_ITEM * len(expr.program)).split(nodes)
+        split = _Splitter(_LITERALS + _PER_ITEM * len(expr.program)).split(nodes)
     else:
         found = None if splitting is Splitting.NEVER else _branches(root)
         if found is None and splitting is Splitting.SMALL:
             small = _Splitter(_SMALL * sum(not isinstance(item, Op) for item in expr.program)).split(nodes)
             found = None if small.residuals else small
-        part = _conjuncts(root, True) if found is None else found
-    merged = [clause for clause in map(_merge, part.clauses) if clause is not None]
-    return Form(tuple(merged), _program(part.residuals) if merged else ())
+        split = _conjuncts(root, True) if found is None else found
+    merged = [clause for clause in map(_merge, split.clauses) if clause is not None]
+    return Form(tuple(merged), _program(split.residuals) if merged else ())
 
 
 def plain(expr: Expr, patterns: Collection[int]) -> Expr:
-    """The expression in the operators that have a normal form: IS as a comparison and a test for null, and MATCH in
-    the place of LIKE where ``patterns`` has its number."""
+    """The expression in the operators that have a normal form: IS as a comparison and a test for null, and MATCH
+    instead of LIKE where ``patterns`` has its number."""
     items: list[Item] = []
     for at, item in enumerate(expr.program):
         if isinstance(item, Predicate) and item.op == "is":
@@ -136,7 +136,7 @@ def plain(expr: Expr, patterns: Collection[int]) -> Expr:
 
 
 def _nodes(expr: Expr, is_multi: Callable[[str], bool]) -> list[_Node]:
-    """Nodes in postfix order, the last one being the whole; what is one set of values is one literal."""
+    """Nodes in postfix order, the last one for the whole expression; a set of values is one literal."""
     stack: list[_Node] = []
     found: list[_Node] = []
     for at, item in enumerate(expr.program):
@@ -174,7 +174,7 @@ def _join(op: Op, children: Sequence[_Node]) -> _Node:
 
 
 def _wanted(item: Literal | bool, wanted: bool) -> Literal | bool:
-    """The item, or what is true where it is false."""
+    """The item, or its opposite, which is true where it is false."""
     if isinstance(item, bool):
         return item == wanted
     return item if wanted else _opposite(item)
@@ -195,7 +195,7 @@ def _negate(formula: Formula) -> Formula:
 
 
 def _fold(kind: Connective, items: Sequence[Step]) -> Values | None:
-    """Connectives over one single-valued attribute make a set of its values: missing, they are all unknown."""
+    """A connective over one single-valued attribute as a set of its values: where it is missing, all are unknown."""
     sets = [item for item in items if isinstance(item, Values)]
     if len(sets) < len(items) or len({one.attribute for one in sets}) > 1:
         return None
@@ -204,7 +204,7 @@ def _fold(kind: Connective, items: Sequence[Step]) -> Values | None:
 
 
 def _gather(kind: Connective, children: Sequence[_Node]) -> Sequence[_Node]:
-    """Fold those children of AND or OR that are sets of values of the same attribute."""
+    """Fold the children of AND or OR that are sets of values of the same attribute."""
     names = [child.item.attribute for child in children if isinstance(child.item, Values)]
     if len(set(names)) == len(names):
         return children
@@ -224,8 +224,8 @@ def _gather(kind: Connective, children: Sequence[_Node]) -> Sequence[_Node]:
 # Without products
 
 
-def _conjuncts(node: _Node, wanted: bool) -> _Part:
-    """What makes a node true (or false): one clause, or none, and the residuals that go with it."""
+def _conjuncts(node: _Node, wanted: bool) -> _Split:
+    """How a node becomes true (or false): one clause, or none, and the residuals that go with it."""
     literals: list[Literal] = []
     residuals: list[_Residual] = []
     waiting = [(node, wanted)]
@@ -234,7 +234,7 @@ def _conjuncts(node: _Node, wanted: bool) -> _Part:
         item = node.item
         if isinstance(item, bool):
             if item != wanted:
-                return _Part(())
+                return _Split(())
         elif not isinstance(item, Op):
             literals.append(item if wanted else _opposite(item))
         elif item.kind == "not":
@@ -243,11 +243,11 @@ def _conjuncts(node: _Node, wanted: bool) -> _Part:
             waiting += [(child, wanted) for child in reversed(node.children)]
         else:
             residuals.append((node, wanted))
-    return _Part((tuple(literals),), tuple(residuals))
+    return _Split((tuple(literals),), tuple(residuals))
 
 
-def _branches(node: _Node) -> _Part | None:
-    """The conjunctions of literals that an OR joins, or None if there is more to it."""
+def _branches(node: _Node) -> _Split | None:
+    """The conjunctions of literals that an OR joins, or None if there is anything else."""
     clauses: list[Clause] = []
     waiting = [(node, True)]
     while waiting:
@@ -258,11 +258,11 @@ def _branches(node: _Node) -> _Part | None:
         elif kind == ("or" if wanted else "and"):
             waiting += [(child, wanted) for child in reversed(node.children)]
         else:
-            part = _conjuncts(node, wanted)
-            if part.residuals:
+            split = _conjuncts(node, wanted)
+            if split.residuals:
                 return None
-            clauses += part.clauses
-    return _Part(tuple(clauses))
+            clauses += split.clauses
+    return _Split(tuple(clauses))
 
 
 def _program(residuals: Sequence[_Residual]) -> tuple[Step, ...]:
@@ -284,7 +284,7 @@ def _program(residuals: Sequence[_Residual]) -> tuple[Step, ...]:
 
 
 def _positive(item: Literal | bool) -> Iterable[Step]:
-    """The item, or its opposite and NOT: programs share more predicates that way."""
+    """The item, or its opposite and NOT, which lets programs share more predicates."""
     if isinstance(item, bool):
         return (item,)
     if isinstance(item, Values):
@@ -298,24 +298,24 @@ def _positive(item: Literal | bool) -> Iterable[Step]:
 
 
 class _Splitter:
-    """Makes clauses of a node from those of its operands, as long as they do not grow too many."""
+    """Makes a node's clauses from those of its operands, as long as they stay few."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit  # of literals in all clauses together
 
-    def split(self, nodes: Sequence[_Node]) -> _Part:
-        """What makes the last node true; nodes come after their operands."""
+    def split(self, nodes: Sequence[_Node]) -> _Split:
+        """How the last node becomes true; nodes come after their operands."""
         for node in nodes:
             if isinstance(node.item, Op):
                 self._join(node, node.item.kind)
-        return _part(nodes[-1], True)
+        return _split(nodes[-1], True)
 
     def _join(self, node: _Node, kind: Connective) -> None:
         children = node.children
-        true: _Part | None
-        false: _Part | None
+        true: _Split | None
+        false: _Split | None
         if kind == "not":
-            true, false = _part(children[0], False), _part(children[0], True)
+            true, false = _split(children[0], False), _split(children[0], True)
         elif kind == "and":
             true, false = self._all(children, True), self._any(children, False)
         elif kind == "or":
@@ -323,31 +323,31 @@ class _Splitter:
         else:
             odd, even = self._xor(children)
             true, false = (odd, even) if kind == "xor" else (even, odd)
-        node.true = true or _Part(((),), ((node, True),))
-        node.false = false or _Part(((),), ((node, False),))
+        node.true = true or _Split(((),), ((node, True),))
+        node.false = false or _Split(((),), ((node, False),))
 
-    def _any(self, children: Sequence[_Node], wanted: bool) -> _Part | None:
-        """One of the children is as wanted; None if that cannot be had in clauses."""
-        parts = [_part(child, wanted) for child in children]
-        if any(part.residuals for part in parts) or sum(part.size() for part in parts) > self.limit:
+    def _any(self, children: Sequence[_Node], wanted: bool) -> _Split | None:
+        """One of the children is as wanted; None if clauses cannot express that."""
+        splits = [_split(child, wanted) for child in children]
+        if any(split.residuals for split in splits) or sum(split.size() for split in splits) > self.limit:
             return None
-        return _Part(tuple(chain.from_iterable(part.clauses for part in parts)))
+        return _Split(tuple(chain.from_iterable(split.clauses for split in splits)))
 
-    def _all(self, children: Sequence[_Node], wanted: bool) -> _Part:
+    def _all(self, children: Sequence[_Node], wanted: bool) -> _Split:
         """All children are as wanted; those that would multiply the clauses too much become residuals."""
-        parts = [_part(child, wanted) for child in children]
-        single = [part for part in parts if len(part.clauses) == 1]
-        clauses: tuple[Clause, ...] = (tuple(chain.from_iterable(part.clauses[0] for part in single)),)
-        residuals = list(chain.from_iterable(part.residuals for part in single))
-        several = [(part, child) for part, child in zip(parts, children, strict=True) if len(part.clauses) != 1]
-        for part, child in sorted(several, key=lambda pair: len(pair[0].clauses)):
-            product = self._product(clauses, part.clauses)
+        splits = [_split(child, wanted) for child in children]
+        single = [split for split in splits if len(split.clauses) == 1]
+        clauses: tuple[Clause, ...] = (tuple(chain.from_iterable(split.clauses[0] for split in single)),)
+        residuals = list(chain.from_iterable(split.residuals for split in single))
+        several = [(split, child) for split, child in zip(splits, children, strict=True) if len(split.clauses) != 1]
+        for split, child in sorted(several, key=lambda pair: len(pair[0].clauses)):
+            product = self._product(clauses, split.clauses)
             if product is None:
                 residuals.append((child, wanted))
             else:
                 clauses = product
-                residuals += part.residuals
-        return _Part(clauses, tuple(residuals))
+                residuals += split.residuals
+        return _Split(clauses, tuple(residuals))
 
     def _product(self, left: Sequence[Clause], right: Sequence[Clause]) -> tuple[Clause, ...] | None:
         literals = sum(map(len, left)) * len(right) + sum(map(len, right)) * len(left)
@@ -355,33 +355,33 @@ class _Splitter:
             return None
         return tuple(a + b for a in left for b in right)
 
-    def _xor(self, children: Sequence[_Node]) -> tuple[_Part | None, _Part | None]:
-        """What makes an odd, and an even, number of the children true, all being known."""
-        pairs = [(_part(child, True), _part(child, False)) for child in children]
+    def _xor(self, children: Sequence[_Node]) -> tuple[_Split | None, _Split | None]:
+        """How an odd, and an even, number of the children become true, if all are known."""
+        pairs = [(_split(child, True), _split(child, False)) for child in children]
         if any(true.residuals or false.residuals for true, false in pairs):
             return None, None
         odd, even = pairs[0][0].clauses, pairs[0][1].clauses
         for one, other in pairs[1:]:
             true, false = one.clauses, other.clauses
-            parts = [self._product(a, b) for a, b in ((odd, false), (even, true), (odd, true), (even, false))]
-            if any(part is None for part in parts):
+            products = [self._product(a, b) for a, b in ((odd, false), (even, true), (odd, true), (even, false))]
+            if any(product is None for product in products):
                 return None, None
-            odd, even = (parts[0] or ()) + (parts[1] or ()), (parts[2] or ()) + (parts[3] or ())
-            if max(_Part(odd).size(), _Part(even).size()) > self.limit:
+            odd, even = (products[0] or ()) + (products[1] or ()), (products[2] or ()) + (products[3] or ())
+            if max(_Split(odd).size(), _Split(even).size()) > self.limit:
                 return None, None
-        return _Part(odd), _Part(even)
+        return _Split(odd), _Split(even)
 
 
-def _part(node: _Node, wanted: bool) -> _Part:
-    """What makes a node true, or false: its operands came before it."""
+def _split(node: _Node, wanted: bool) -> _Split:
+    """How a node becomes true, or false; its operands come before it."""
     if isinstance(node.item, Op):
-        held = node.true if wanted else node.false
-        assert held is not None
-        return held
+        known = node.true if wanted else node.false
+        assert known is not None
+        return known
     item = _wanted(node.item, wanted)
     if isinstance(item, bool):
-        return _Part(((),) if item else ())
-    return _Part(((item,),))
+        return _Split(((),) if item else ())
+    return _Split(((item,),))
 
 
 def _merge(clause: Clause) -> Clause | None:

@@ -39,12 +39,12 @@ def parse_template(text: str) -> tuple[Expr, list[Token]]:
 
 
 def parse_connectives(tokens: list[Token], conditions: Iterable[Predicate]) -> Expr:
-    """The expression of tokens among which those of kind ``condition`` stand for one of the conditions each."""
+    """The expression of tokens in which each one of kind ``condition`` stands for the next of the conditions."""
     return _Connectives(tokens, conditions).run()
 
 
 class _Frame:
-    """An operator or an open parenthesis that waits for what follows."""
+    """An operator or an open parenthesis that waits for more tokens."""
 
     __slots__ = ("arity", "kind", "position")
 
@@ -121,7 +121,7 @@ class _Parser:
             self.program.append(_op(kind, frame.arity + self.take(kind)))
 
     def take(self, kind: Connective) -> int:
-        """How many operands the expression just completed brings: a chain of the same operator dissolves."""
+        """How many operands the expression just completed adds: a chain of the same operator dissolves."""
         last = self.program[-1]
         if kind not in ("and", "or", "xor") or not isinstance(last, Op) or last.kind != kind:
             return 1
@@ -174,7 +174,7 @@ class _Parser:
         return Predicate(self.next().text, _FLIPPED[op], (value,), negated)
 
     def known_test(self, attribute: str) -> Predicate:
-        """What follows IS: tests that are never unknown."""
+        """A test after IS, which is never unknown."""
         self.next()
         negated = self.token.kind == "NOT"
         if negated:
@@ -264,11 +264,11 @@ class _Parser:
     # Tokens
 
     def is_word(self, word: str) -> bool:
-        """Words that are names elsewhere: only where no name can stand do they mean something."""
+        """Is the token this word? Such words are names elsewhere: they are special only where no name can stand."""
         return self.token.kind == "name" and self.token.text.isascii() and self.token.text.upper() == word
 
     def next(self) -> Token:
-        """Go on to the next token; returns the one before it."""
+        """Move to the next token; returns the one before it."""
         token = self.token
         self.at += 1
         self.token = self.tokens[self.at]
@@ -280,7 +280,7 @@ class _Parser:
         self.next()
 
     def unquoted(self) -> str:
-        """A hint where a keyword stands in the place of a name."""
+        """A hint where a keyword stands instead of a name."""
         before, token = self.tokens[self.at - 1], self.token
         if self.at and before.kind == "NOT" and token.kind in _TESTS:
             return _in_quotes(before)
@@ -296,7 +296,7 @@ class _Parser:
 
 
 def _in_quotes(token: Token) -> str:
-    """A hint of how to write a name that is a keyword."""
+    """A hint on how to write a name that is a keyword."""
     return f'; a name that is a keyword is written in double quotes: "{token.text}"' if is_keyword(token.text) else ""
 
 

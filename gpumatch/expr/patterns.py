@@ -1,4 +1,4 @@
-"""Patterns of LIKE and ILIKE: how they are written, what they mean, and one text for all that mean the same."""
+"""Patterns of LIKE and ILIKE: syntax, meaning, and one text for all that mean the same."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ ESCAPE = "\\"  # where no other is named
 
 
 class Wild(Enum):
-    """What stands for characters that a pattern does not say."""
+    """Wildcards, for characters that a pattern leaves open."""
 
     ONE = "_"
-    ANY = "%"  # any number of them, none included
+    ANY = "%"  # any number of them, including none
 
 
 Token: TypeAlias = "str | Wild"  # a character that stands for itself, or a wildcard
 
 
 def read(pattern: str, escape: str = ESCAPE) -> list[Token]:
-    """The tokens of a pattern; ``escape`` is one character, or empty for none. A ParseError if it is malformed."""
+    """The tokens of a pattern; ``escape`` is one character, or empty for none. Raises ParseError if it is malformed."""
     if not escape or escape not in pattern:
         return [_WILD.get(character, character) for character in pattern]
     tokens: list[Token] = []
@@ -53,7 +53,7 @@ def _misused(pattern: str, escape: str, escaped: str | None) -> str:
 
 
 def written(tokens: Sequence[Token]) -> str:
-    """The pattern of tokens, with the usual escape character; wildcards that follow each other in one order."""
+    """The pattern of tokens, with the usual escape character, and adjacent wildcards in one order."""
     out: list[str] = []
     open_end = False
     for token in tokens:
@@ -69,12 +69,12 @@ def written(tokens: Sequence[Token]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The pattern that the text alone satisfies."""
+    """The pattern that only this text satisfies."""
     return written(list(text))
 
 
 def usual(pattern: str, escape: str) -> str:
-    """The same pattern with the usual escape character, otherwise as it is written."""
+    """The same pattern with the usual escape character, otherwise as written."""
     return "".join(token.value if isinstance(token, Wild) else escaped(token) for token in read(pattern, escape))
 
 
@@ -89,7 +89,7 @@ def prefix(tokens: Sequence[Token]) -> tuple[str, bool] | None:
 
 def lower(text: str) -> str:
     """Unicode's simple lower case: character by character, so the length stays."""
-    # What str.lower() does beyond that: this letter becomes two, and a sigma at the end of a word another one.
+    # str.lower() does more: this letter becomes two, and a sigma at the end of a word becomes another letter.
     return text.replace("İ", "i").replace("Σ", "σ").lower()
 
 
@@ -98,9 +98,9 @@ def lowered(tokens: Sequence[Token]) -> list[Token]:
 
 
 def matches(text: str, tokens: Sequence[Token]) -> bool:
-    """Does the whole text satisfy the pattern? Only the last % is ever tried again, so time is bounded."""
+    """Does the whole text satisfy the pattern? Only the last % is ever retried, so time is bounded."""
     at = token = begun = 0
-    last = -1  # the % that takes what follows, from ``begun`` on
+    last = -1  # the % whose match grows, from ``begun`` on
     while at < len(text):
         wanted = tokens[token] if token < len(tokens) else None
         if wanted is Wild.ANY:

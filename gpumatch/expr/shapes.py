@@ -12,8 +12,8 @@ from gpumatch.expr.parser import parse_template
 from gpumatch.expr.tokens import divide, find_surrogate
 from gpumatch.expr.tree import Expr, Item, Predicate
 
-_CACHED_SHAPES, _CACHED_LENGTH = 1024, 4096  # at most so many templates, of texts no longer than this
-_STRETCH, _TRIAL = 4096, 512  # of so many texts the first ones tell whether it pays to group the others by shape
+_CACHED_SHAPES, _CACHED_LENGTH = 1024, 4096  # most templates kept, and the longest texts to keep one for
+_STRETCH, _TRIAL = 4096, 512  # the first texts of a stretch show whether it pays to group the others by shape
 _cache: dict[tuple[str, ...], Expr] = {}
 
 
@@ -28,7 +28,7 @@ class Shape:
 
 @dataclass(slots=True)
 class _Group:
-    """A shape while texts are read: the constants of all rows one after another."""
+    """A shape while texts are read: the constants of all rows in sequence."""
 
     template: Expr
     rows: list[int]
@@ -75,7 +75,7 @@ def parse_many(texts: Sequence[str]) -> tuple[list[Shape], dict[int, ParseError]
 
 
 def parse_alike(texts: Sequence[str], least: int) -> tuple[list[Shape], dict[int, ParseError], list[int]]:
-    """As ``parse_many`` for shapes of at least so many texts; the rows of all other texts are returned last."""
+    """As ``parse_many``, for shapes of at least ``least`` texts; the rows of all other texts are returned last."""
     found, others = _alike(texts)
     by_template: dict[Expr, _Group] = {}
     for rows, flat in found.values():
@@ -107,7 +107,7 @@ def _alike(texts: Sequence[str]) -> tuple[dict[tuple[str, ...], tuple[list[int],
                 continue
             try:
                 pieces, raw = divide(text)
-            except ParseError:  # a comment without an end, of which the parser will tell more
+            except ParseError:  # a comment without an end, which the parser explains
                 others.append(row)
                 continue
             group = found.get(pieces)
@@ -162,7 +162,9 @@ def _slots(template: Expr) -> Iterator[Slot]:
 def malformed(column: list[str], kind: SlotKind) -> list[int]:
     """Positions of constants that have no value."""
     doubtful = set(column)
-    if kind == "literal":  # strings and numbers are well-formed by their tokens; only a large float is no number
+    if (
+        kind == "literal"
+    ):  # tokens make sure that strings and numbers are well-formed; only a large float is not a number
         doubtful = {raw for raw in doubtful if len(raw) > 300 or "e" in raw or "E" in raw}
     bad = {raw for raw in doubtful if not _has_value(raw, kind)}
     return [at for at, raw in enumerate(column) if raw in bad] if bad else []
@@ -177,7 +179,7 @@ def _has_value(raw: str, kind: SlotKind) -> bool:
 
 
 def _misfit(text: str) -> ParseError:
-    """The error of a text whose shape is right and one of whose constants is not."""
+    """The error of a text with a right shape and a wrong constant."""
     template, tokens = parse_template(text)
     for slot in _slots(template):
         token = tokens[slot.index]

@@ -75,7 +75,7 @@ def _offset_minutes(text: str) -> int:
 
 
 def timestamp_text(value: Timestamp) -> str:
-    """What ``parse_timestamp`` reads back; years outside 0 to 9999 carry a sign."""
+    """Text that ``parse_timestamp`` reads back; years outside 0 to 9999 have a sign."""
     days, rest = divmod(value.nanos, _DAY)
     cycle, within = divmod(days - _CYCLE_START, _CYCLE)
     date = dt.date.fromordinal(EPOCH + _CYCLE_START + within)
@@ -99,9 +99,9 @@ def from_datetime(value: dt.datetime) -> Timestamp:
 
 
 def in_zone(clock: Timestamp, zone: dt.tzinfo) -> Timestamp:
-    """The instant at which the zone's wall clock shows ``clock``, the first of them where it does so twice."""
+    """The instant at which the zone's wall clock shows ``clock``; the first, if it does so twice."""
     days, rest = divmod(clock.nanos, _DAY)
-    if days > LAST_DAY:  # rules of a zone go on for ever, in cycles of 400 years
+    if days > LAST_DAY:  # a zone's rules go on for ever, in cycles of 400 years
         days = LAST_DAY - (LAST_DAY - days) % _CYCLE
     elif days < FIRST_DAY:
         days = FIRST_DAY + (days - FIRST_DAY) % _CYCLE

@@ -1,4 +1,4 @@
-"""From text to tokens, and the cut of a text into its constants and the rest."""
+"""From text to tokens, and the division of a text into its constants and the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEYWORDS = frozenset(
 )
 
 # Splits a text at its constants, and at quoted names so that nothing inside them is taken for one. The leading set
-# lets the regex engine leap to the next candidate; what follows looks back to see which character that was.
+# lets the regex engine jump to the next candidate; the branches look back to see which character that was.
 _CONSTANT = re.compile(
     r"""(['"`.0-9+-](?:
         (?<=')(?:[^']++|'')*+'
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-# What hides comments, unclosed ones included, or begins one.
+# Quotes, which may hide comments, unclosed ones included, and starts of comments.
 _COMMENT = re.compile(r"""'(?:[^']++|'')*+'?+|"(?:[^"]++|"")*+"?+|`(?:[^`]++|``)*+`?+|--[^\n\r]*+|/\*""")
 _NESTED = re.compile(r"/\*|\*/")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -52,22 +52,22 @@ class Token(NamedTuple):
 
 
 def divide(text: str) -> tuple[tuple[str, ...], list[str]]:
-    """The text between the constants, which is what texts of one shape have in common, and the constants.
+    """The text between the constants, which all texts of one shape have in common, and the constants.
 
-    Comments are blanks in it, so that all places stay.
+    Comments become blanks in it, so that all positions stay the same.
     """
     if "--" in text or "/*" in text:
         text = _without_comments(text)
-    parts = _CONSTANT.split(text)
+    pieces = _CONSTANT.split(text)
     if '"' in text or "`" in text:
-        parts = _without_names(parts)
-    return tuple(parts[::2]), parts[1::2]
+        pieces = _without_names(pieces)
+    return tuple(pieces[::2]), pieces[1::2]
 
 
-def _without_names(parts: list[str]) -> list[str]:
+def _without_names(pieces: list[str]) -> list[str]:
     """Quoted names were split off like constants: put them back into the text around them."""
-    kept = [parts[0]]
-    for separator, following in zip(parts[1::2], parts[2::2], strict=True):
+    kept = [pieces[0]]
+    for separator, following in zip(pieces[1::2], pieces[2::2], strict=True):
         if separator[0] in '"`':
             kept[-1] += separator + following
         else:
@@ -76,7 +76,7 @@ def _without_names(parts: list[str]) -> list[str]:
 
 
 def _without_comments(text: str) -> str:
-    """The text with blanks in the place of comments. Those between ``/*`` and ``*/`` nest."""
+    """The text with blanks instead of comments. Comments between ``/*`` and ``*/`` nest."""
     kept: list[str] = []
     at = 0
     while match := _COMMENT.search(text, at):
@@ -102,13 +102,13 @@ def _end_of_comment(text: str, begin: int) -> int:
 
 
 def find_surrogate(text: str) -> int | None:
-    """Where a lone surrogate sits, which no encoding can store."""
+    """Position of a lone surrogate, which no encoding can store."""
     match = None if text.isascii() else _SURROGATE.search(text)
     return match.start() if match else None
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens, the last of kind ``end``; raises at the first character that starts none."""
+    """All tokens, the last of kind ``end``; raises at the first character that starts no token."""
     tokens: list[Token] = []
     start = 0
     pieces, constants = divide(text)
@@ -144,7 +144,7 @@ def _tokenize_piece(text: str, piece: str, start: int, tokens: list[Token]) -> N
 
 
 def is_keyword(name: str) -> bool:
-    # Letters such as the dotless i turn into ASCII ones by upper().
+    # upper() turns letters such as the dotless i into ASCII ones.
     return name.isascii() and name.upper() in KEYWORDS
 
 

@@ -20,12 +20,12 @@ PRECEDENCE: dict[Connective, int] = {"or": 1, "xor": 2, "xnor": 2, "and": 3, "no
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Predicate:
-    """A test of one attribute. ``null`` holds no value, ``in`` any number of them, ``like`` and ``ilike`` a pattern
+    """A test of one attribute. ``null`` has no value, ``in`` any number of them, ``like`` and ``ilike`` a pattern
     and, if it is not the usual one, its escape character.
 
-    ``is`` is IS NOT DISTINCT FROM: as ``=``, and false where that is unknown. ``match`` is what LIKE becomes inside if
-    its pattern is no prefix. ``negated`` is how ``<>``, ``NOT IN``, ``NOT BETWEEN``, ``NOT LIKE``, ``IS NOT NULL`` and
-    IS DISTINCT FROM are written; it means NOT of the positive form.
+    ``is`` is IS NOT DISTINCT FROM: as ``=``, but false where that is unknown. ``match`` is the internal form of LIKE
+    with a pattern other than a prefix. ``negated`` is how ``<>``, ``NOT IN``, ``NOT BETWEEN``, ``NOT LIKE``,
+    ``IS NOT NULL`` and IS DISTINCT FROM are written; it means NOT of the positive form.
     """
 
     attribute: str
@@ -61,7 +61,7 @@ class Expr:
     """
 
     program: tuple[Item, ...]
-    # Kept so that building a long chain operator by operator does not walk the whole program each time.
+    # Cached so that building a long chain operator by operator does not walk the whole program each time.
     _depth: int | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -73,7 +73,7 @@ class Expr:
         return self._depth
 
     def predicates(self) -> Iterator[Predicate]:
-        """The predicates in the order of the text, repeated ones repeatedly."""
+        """The predicates in the order of the text, with repeats."""
         return (item for item in self.program if isinstance(item, Predicate))
 
     def operands(self) -> list[tuple[int, ...]]:
@@ -122,33 +122,33 @@ class Expr:
         return f"<Expr {self}>"
 
 
-def needs_parentheses(parent: Connective, place: int, child: Item) -> bool:
-    """Whether an operand must be put in parentheses when it is printed as operand number ``place``."""
+def needs_parentheses(parent: Connective, number: int, child: Item) -> bool:
+    """Whether an operand must be put in parentheses when it is printed as operand ``number``."""
     if not isinstance(child, Op):
         return False
     outer, inner = PRECEDENCE[parent], PRECEDENCE[child.kind]
     # XOR and XNOR share a level and bind to the left, so only the first operand may stay bare.
-    return inner < outer or (inner == outer and place > 0 and parent != "not")
+    return inner < outer or (inner == outer and number > 0 and parent != "not")
 
 
 def _join(kind: Connective, left: Expr, right: Expr) -> Expr:
-    """One n-ary operator where the operands are chains of the same one, as the parser makes it."""
+    """One n-ary operator if the operands are chains of the same operator, as the parser makes it."""
     items: list[Item] = []
     arity = depth = 0
-    for place, side in enumerate((left, right)):
+    for number, side in enumerate((left, right)):
         root = side.program[-1]
         if kind != "xnor" and isinstance(root, Op) and root.kind == kind:
             items += side.program[:-1]
             arity += root.arity
             depth = max(depth, side.depth)
-            moved = place > 0
+            moved = number > 0
         else:
             items += side.program
             arity += 1
-            depth = max(depth, side.depth + needs_parentheses(kind, place, root))
+            depth = max(depth, side.depth + needs_parentheses(kind, number, root))
             moved = False
     program = (*items, Op(kind, arity))
-    # The first operand of a chain may need parentheses that it did without, once it is not the first any more.
+    # The first operand of a chain may need parentheses once it is no longer the first.
     return _made(program, _measure(Expr(program)) if moved and kind == "xor" else depth)
 
 
@@ -166,7 +166,7 @@ def _measure(expr: Expr) -> int:
         depth = 0
         if isinstance(item, Op):
             inner = (
-                depths[at] + needs_parentheses(item.kind, place, expr.program[at]) for place, at in enumerate(operands)
+                depths[at] + needs_parentheses(item.kind, nth, expr.program[at]) for nth, at in enumerate(operands)
             )
             depth = max(inner) + (item.kind == "not")
         depths.append(depth)
@@ -182,21 +182,21 @@ def expression_text(expr: Expr) -> str:
     written: list[str] = []
     pending: list[str | int] = [len(program) - 1]  # items still to write, the next one last
     while pending:
-        part = pending.pop()
-        if isinstance(part, str):
-            written.append(part)
+        piece = pending.pop()
+        if isinstance(piece, str):
+            written.append(piece)
             continue
-        item = program[part]
+        item = program[piece]
         if not isinstance(item, Op):
             written.append(predicate_text(item) if isinstance(item, Predicate) else constant_text(item))
             continue
-        parts: list[str | int] = ["NOT "] if item.kind == "not" else []
-        for place, operand in enumerate(operands[part]):
-            if place:
-                parts.append(f" {item.kind.upper()} ")
-            bracket = needs_parentheses(item.kind, place, program[operand])
-            parts += ("(", operand, ")") if bracket else (operand,)
-        pending += reversed(parts)
+        pieces: list[str | int] = ["NOT "] if item.kind == "not" else []
+        for number, operand in enumerate(operands[piece]):
+            if number:
+                pieces.append(f" {item.kind.upper()} ")
+            bracket = needs_parentheses(item.kind, number, program[operand])
+            pieces += ("(", operand, ")") if bracket else (operand,)
+        pending += reversed(pieces)
     return "".join(written)
 
 
@@ -223,5 +223,5 @@ def predicate_text(predicate: Predicate) -> str:
 
 
 def name_text(name: str) -> str:
-    """An attribute name, quoted where it has to be."""
+    """An attribute name, quoted if necessary."""
     return name if is_bare_name(name) else '"' + name.replace('"', '""') + '"'

@@ -28,9 +28,9 @@ _EXPECTED: dict[Kind, str] = {
 def coerce(value: Constant, type: AttributeType, attribute: str) -> Constant:
     """The constant in the form in which it is compared with the attribute's values, or a SchemaError.
 
-    Numbers compare by value and stay as they are; only on floats a decimal is the nearest float. On temporal attributes
-    strings are read as dates or timestamps; on timestamps a date is its midnight, and a time without zone is the clock
-    of the attribute's zone.
+    Numbers compare by value and stay as they are, but for float attributes a decimal becomes the nearest float. For
+    temporal attributes strings are read as dates or timestamps; for timestamps a date means its midnight, and a time
+    without zone is the wall clock of the attribute's zone.
     """
     kind = type.kind
     if kind in ("int", "float") and isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
@@ -74,7 +74,7 @@ def _mismatch(value: Constant, type: AttributeType, attribute: str) -> SchemaErr
 
 
 def operands(predicate: Predicate, type: AttributeType) -> tuple[Constant, ...]:
-    """The predicate's constants as they are compared, of LIKE the pattern; slots of a template are left out."""
+    """The predicate's constants as they are compared, for LIKE the pattern; slots of a template are left out."""
     given = tuple(value for value in predicate.values if not isinstance(value, Slot))
     if predicate.op in PATTERNS:
         if type.kind != "string":
@@ -85,7 +85,7 @@ def operands(predicate: Predicate, type: AttributeType) -> tuple[Constant, ...]:
 
 
 def pattern_of(given: Sequence[Constant], attribute: str) -> str:
-    """The pattern of a LIKE, with the usual escape character in the place of another that it may have."""
+    """The pattern of a LIKE, with the usual escape character instead of any other that it has."""
     for value in given:
         if not isinstance(value, str):
             raise SchemaError(f"attribute {attribute!r}: a pattern is a string, found {constant_text(value)}")

@@ -1,4 +1,4 @@
-"""Python, numpy and pandas values as constants, exactly. None of these libraries is imported for it."""
+"""Python, numpy and pandas values as constants, exactly. Imports none of these libraries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTS = {"ps": 1000, "fs": 1_000_000, "as": SECOND}  # of a nanosecond
 
 
 def as_constant(value: object, attribute: str) -> Constant:
-    """A value that a user compares an attribute with; refuses missing values and what is no constant."""
+    """The constant of a value that a user compares an attribute with; refuses missing and unsupported values."""
     if is_missing(value):
         raise SchemaError(f"attribute {attribute!r} is compared with {value!r}; use is_null() or is_not_null()")
     return constant(str(value)) if isinstance(value, Decimal) and value.is_finite() else plain(value, attribute)
@@ -40,7 +40,7 @@ def is_missing(value: object) -> bool:
 
 
 def plain(value: object, attribute: str) -> Constant:
-    """The value in the types that expressions hold; ``attribute`` is for the message if there is none."""
+    """The value in the types that expressions use; ``attribute`` is for the error message if there is none."""
     if isinstance(value, (bool, Timestamp)):
         return value
     if isinstance(value, int):
@@ -52,7 +52,7 @@ def plain(value: object, attribute: str) -> Constant:
     if isinstance(value, str):
         return _string(value, attribute)
     if isinstance(value, dt.datetime):
-        # pandas.Timestamp is a datetime that counts finer, and further, than its base class knows.
+        # pandas.Timestamp is a datetime with a finer unit and a wider range than its base class knows.
         exact = getattr(value, "to_datetime64", None)
         return from_datetime(value) if exact is None else _instant(exact(), value.tzinfo is not None, attribute)
     if isinstance(value, dt.date):
@@ -76,7 +76,7 @@ def _from_numpy(value: Any, numpy: Any, attribute: str) -> Constant:
         return int(value)
     if isinstance(value, numpy.floating):
         number = float(value)
-        if number == value:  # a long double may hold more than a float
+        if number == value:  # a long double may be more precise than a float
             return number + 0.0
     if isinstance(value, numpy.datetime64):
         if numpy.datetime_data(value.dtype)[0] not in ("Y", "M", "W", "D"):
@@ -108,7 +108,7 @@ def _unsupported(value: object, attribute: str) -> SchemaError:
 
 
 def rounded(value: float, single: bool) -> float:
-    """The nearest double, or the nearest single as a double; infinite where none is near."""
+    """The nearest double, or the nearest single as a double; infinite if out of range."""
     try:
         double = float(value)
         return float(struct.unpack("<f", struct.pack("<f", double))[0]) if single else double

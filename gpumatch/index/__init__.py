@@ -48,7 +48,7 @@ KINDS: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    """Make a kind of index known: ``index=`` takes its name and its parameters from now on."""
+    """Register a kind of index: ``index=`` then accepts its name and its parameters."""
     KINDS[kind.name] = kind
 
 
@@ -61,9 +61,9 @@ def kind_of(params: IndexParams) -> Kind:
 
 
 def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input, likelihood: Array) -> tuple[Table, list[int]]:
-    """The table with predicates and clauses in the order that the index of each part asks for, and where each starts.
+    """The table with predicates and clauses in the order that each part's index needs, and where each part starts.
 
-    Sorts the predicates of the given table, too.
+    Also sorts the predicates of the given table.
     """
     table, keys = given.table, likelihood.copy()
     clause = np.repeat(np.arange(len(table.clause_row)), np.diff(table.clause_ptr))
@@ -79,8 +79,8 @@ def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input, likelihood
     sort_predicates(table, keys)
     orders = []
     for params, clauses in parts:
-        place = kind_of(params).place(params, given, clauses)
-        orders.append(clauses[np.argsort(place, kind="stable")])
+        order = kind_of(params).place(params, given, clauses)
+        orders.append(clauses[np.argsort(order, kind="stable")])
     bounds = np.cumsum([0, *map(len, orders)]).tolist()
     table = reorder(table, np.concatenate(orders))
     freeze(table)
@@ -88,7 +88,7 @@ def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input, likelihood
 
 
 def build(params: IndexParams, given: Input) -> FlatIndex:
-    """The index of some clauses of a table, which are in the order that the kind asks for."""
+    """The index of some clauses of a table, which are already in the order that the kind needs."""
     kind = kind_of(params)
     built = kind.build(params, given)
     arrays, meta = {name: built[name] for name in kind.arrays}, {name: built[name] for name in kind.meta}
@@ -100,12 +100,12 @@ def build(params: IndexParams, given: Input) -> FlatIndex:
 def match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
-    """Offsets and rows of the events, ascending; ``once``: rows are shared, look no further for one that is found."""
+    """Offsets and rows of the events, ascending; ``once``: rows are shared, so one clause found for a row is enough."""
     return kind_of(index.params).match(index, attributes, table, events, once, work)
 
 
 def merge(found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """One result from those of several indexes over the same events; a row that several found counts once."""
+    """Merge the results of several indexes over the same events; a row that several found counts once."""
     offsets, rows = found[0]
     for other in found[1:]:
         offsets, rows = merge_rows(offsets, rows, *other)
@@ -113,7 +113,7 @@ def merge(found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
 
 
 def params_from(facts: Mapping[str, Any]) -> IndexParams:
-    """Parameters from what ``IndexParams.to_dict`` gave."""
+    """Parameters from the output of ``IndexParams.to_dict``."""
     kind = KINDS.get(str(facts.get("kind")))
     if kind is None:
         raise StorageError(f"the saved index is of kind {facts.get('kind')!r}, which this version does not know")

@@ -1,4 +1,4 @@
-"""What waits at the blocks of codes that a predicate covers: a tree for each attribute."""
+"""Postings at the blocks of codes that a predicate covers: one tree per attribute."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpumatch.kernels.postings import count_postings, pack_directory
 
 
 def by_block(access: Array, predicates: tuple[Array, ...], depth: Array, levels: Array) -> tuple[Array, Array, Array]:
-    """Directory, ends of blocks and what waits there: the numbers of those whose access predicate is at a place.
+    """Directory, ends of blocks, and for each block the indexes ``i`` whose predicate at ``access[i]`` covers it.
 
-    ``depth`` is of each attribute's codes in bits, ``levels`` of its tree.
+    ``depth``: bits of each attribute's codes; ``levels``: levels of its tree.
     """
     base = pointers((2 << levels.astype(np.int64)) - 1)
     directory = (base[:-1].copy(), levels, depth - levels)

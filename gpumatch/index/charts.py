@@ -1,4 +1,4 @@
-"""Charts of what indexes hold: numbers and labels, made without matplotlib."""
+"""Charts of the contents of indexes: numbers and labels, made without matplotlib."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _BARS = 24  # attributes that a chart names
 
 @dataclass(frozen=True)
 class Bars:
-    """Stacked bars: per series one value for each name, or for each stretch of a line, which then have no names."""
+    """Stacked columns: per series one value for each name, or, without names, for each interval of the x axis."""
 
     title: str
     x: str
     y: str
     series: dict[str, Array]
     names: list[str] | None = None
-    width: float = 1.0  # of a bar without a name, in what ``x`` counts
+    width: float = 1.0  # of a column without a name, in units of ``x``
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Heat:
     y: str
     colour: str
     values: Array
-    width: float  # what all columns stand for
+    width: float  # of all columns together, in units of ``x``
     height: float
     upward: bool = False  # the first row at the bottom
 
@@ -42,14 +42,14 @@ Chart: TypeAlias = Bars | Heat
 
 
 def by_attribute(title: str, y: str, names: list[str], values: list[Any], rest: Any) -> Bars:
-    """The largest values by name, the mean of the others, and what every event meets."""
+    """The largest values by name, the mean of the others, and the value for every event."""
     ranked = sorted(zip(values, names, strict=True), key=lambda it: -it[0])
     ranked = [it for it in ranked if it[0]]
     shown, others = ranked[:_BARS], [value for value, _ in ranked[_BARS:]]
     x = "attribute"
     if others:
         shown.append((sum(others) / len(others), f"+{len(others):,}"))
-        x = f"attribute; +{len(others):,} is the mean of so many more"
+        x = f"attribute; +{len(others):,} is the mean of the others"
     if rest or not shown:
         shown.append((rest, "every event"))
     return Bars(title, x, y, {"": np.array([it[0] for it in shown])}, [it[1] for it in shown])
@@ -65,7 +65,7 @@ def shares(sizes: Array) -> tuple[dict[str, Array], list[str]]:
 
 
 def resized(values: Array, length: int) -> Array:
-    """Rows repeated or averaged so that there are so many; both lengths are powers of two."""
+    """Rows repeated or averaged to ``length``; both lengths are powers of two."""
     if len(values) <= length:
         return np.repeat(values, length // len(values), axis=0)
     mean: Array = values.reshape(length, -1, *values.shape[1:]).mean(axis=1)

@@ -1,4 +1,4 @@
-"""What matching some clauses costs, in nanoseconds per event on one core: what the estimates of all kinds share."""
+"""Matching cost of clauses in nanoseconds per event on one core: terms that the estimates of all kinds share."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from gpumatch.kernels import plan as kernels
 
 # Nanoseconds, fitted to the benchmark's workloads
 _FILTER, _HEAD, _VERIFY = 1.2, 6.0, 40.0  # a posting, one that passed its filter, a clause that is looked up
-_TEST = 8.0  # a predicate that is looked up at once
-_STEP = 4.0  # an item of a program that is tested behind a clause's predicates
+_TEST = 8.0  # a predicate that is looked up directly
+_STEP = 4.0  # an item of a program that is tested after a clause's predicates
 _LOOKUP = 60.0  # an attribute of an event that is looked up
-_CALL = 500.0  # a batch's part for one event, whatever the index holds
-_STOPS = 0.2  # share of verification that is left where an event stops at the first match for a destination
+_CALL = 500.0  # a batch's share for one event, whatever the index holds
+_STOPS = 0.2  # share of verification left where an event stops at the first match for a destination
 _SAMPLE = 1 << 15  # clauses by which the others are judged
-_KNOWN = 1 << 20  # predicates by which it is told how many are equal
+_KNOWN = 1 << 20  # predicates among which equal ones are counted
 _MIXED = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5], np.uint64)
-_ENTRIES = 30  # values of an event, where none was observed and there are more attributes
+_ENTRIES = 30  # assumed values per event if none was observed and there are more attributes
 
 
 def sample(clauses: Array) -> Array:
-    """Enough of the clauses to stand for all."""
+    """A sample of the clauses that stands for all."""
     return clauses[:: max(1, len(clauses) // _SAMPLE)]
 
 
 def _values_of_an_event(given: Input, used: Array) -> float:
-    """How many values an event has that predicates test: as observed, or what is usual."""
+    """How many of an event's values predicates test: as observed, or a typical number."""
     events = sum(map(len, given.sample))
     if events == 0:
         return float(min(int(np.count_nonzero(used)), _ENTRIES))
     encoders = [EventEncoder(given.book, given.attributes, used > 0, batch) for batch in given.sample]
     coded = (encoder.encode(0, len(batch)) for encoder, batch in zip(encoders, given.sample, strict=True))
-    return sum(np.count_nonzero(used[part.attribute]) for part in coded) / events
+    return sum(np.count_nonzero(used[some.attribute]) for some in coded) / events
 
 
 def _presence(used: Array, entries: float) -> Array:
-    """How likely each attribute is there, if events have so many values: in proportion to how often it is tested."""
+    """How likely each attribute is present in events of ``entries`` values: in proportion to how often it is tested."""
     present = np.zeros(len(used))
     left = np.flatnonzero(used)
     while len(left):
@@ -55,10 +55,10 @@ def _presence(used: Array, entries: float) -> Array:
 
 
 class Costs:
-    """How likely the predicates and clauses of one table hold, and what follows from that."""
+    """How likely the predicates and clauses of one table are to hold, and the costs that follow from that."""
 
     def __init__(self, given: Input, likelihood: Array, destinations: int) -> None:
-        """``destinations``: how many there are, 0 if subscriptions themselves are asked for."""
+        """``destinations``: their number, or 0 if the subscriptions themselves are asked for."""
         self.given = given
         self.verify = _VERIFY * (_STOPS if destinations else 1.0)  # a clause that is looked up
         attribute = given.table.columns()[0]
@@ -72,7 +72,7 @@ class Costs:
 
     @cached_property
     def distinct(self) -> Array:
-        """Of each predicate 1, divided by how many are equal to it."""
+        """For each predicate, 1 over the number of predicates equal to it."""
         keys = self.given.table.predicate.reshape(-1, 4)[:_KNOWN].astype(np.uint64) @ _MIXED
         _, number, count = np.unique(keys, return_inverse=True, return_counts=True)
         share = np.full(len(self.likelihood), len(count) / max(len(keys), 1))
@@ -81,29 +81,29 @@ class Costs:
 
     @property
     def event(self) -> float:
-        """Of an event, whatever the index holds."""
+        """Cost of an event, whatever the index holds."""
         return _CALL + self.entries * _LOOKUP
 
     def evaluated(self, clauses: Array) -> Array:
-        """Of each clause for its program, which is tested where its rarest predicates hold."""
+        """Cost of each clause's program, which is tested where the clause's rarest predicates hold."""
         table = self.given.table
-        lengths = np.concatenate([np.diff(table.program_ptr), np.zeros(1, np.int64)])  # of the last for those with none
+        lengths = np.concatenate([np.diff(table.program_ptr), np.zeros(1, np.int64)])  # the last for clauses with none
         each: Array = self.chance[2, clauses] * lengths[table.clause_program[clauses]] * _STEP
         return each
 
     def postings(self, clauses: Array) -> Array:
-        """Of each clause that hangs on its rarest predicate, without its program."""
+        """Cost of each clause that hangs on its rarest predicate, without its program."""
         one, two, three = self.chance[:3, clauses]
         each: Array = one * _FILTER + two * _HEAD + three * self.verify
         return each
 
     def scanned(self, clauses: Array) -> Array:
-        """Of each clause that is found by the attribute of its rarest predicate, besides what follows."""
+        """Cost of finding each clause by the attribute of its rarest predicate, without what follows."""
         each: Array = self._present * _FILTER + self.chance[0, clauses] * _HEAD
         return each
 
     def tested(self, clauses: Array) -> Array:
-        """Of each clause whose predicates are tested, one after another, where the rarest holds."""
+        """Cost of each clause whose predicates are tested one after another where the rarest holds."""
         one, two = self.chance[:2, clauses]
         each: Array = one * _TEST + two * self.verify + self.evaluated(clauses)
         return each

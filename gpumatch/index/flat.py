@@ -1,7 +1,7 @@
-"""The contract of an index: parameters, named arrays and numbers, and a ``Kind`` that says all there is to know of it.
+"""The contract of an index: parameters, named arrays and numbers, and a ``Kind`` that describes it completely.
 
-An index is data, so that saving, loading, counting bytes and copying to a device are one loop each. What needs CUDA or
-draws lies beside a kind, in the modules ``device``, ``picture`` and ``roofline`` of its package.
+An index is data, so that saving, loading, counting bytes and copying to a device are one loop each. Code for CUDA and
+for drawing lies beside a kind, in the modules ``device``, ``picture`` and ``roofline`` of its package.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from gpumatch.index.costs import Costs
 from gpumatch.index.input import Input
 from gpumatch.subscriptions.block import Attributes
 
-_EVENTS = 4096  # that a call of match takes best, whatever the index
-_CLAUSE_BYTES = 72  # of a clause, where a kind does not say better
+_EVENTS = 4096  # per call of match, whatever the index
+_CLAUSE_BYTES = 72  # per clause, unless a kind has a better estimate
 _LENGTH = re.compile(r"(?:(\d+) \* )?(\w+)(?: \+ (\d+))?( or 0)?")
 
 
@@ -41,22 +41,22 @@ class IndexParams:
 
 
 class ArraySpec(NamedTuple):
-    """What one array of an index holds.
+    """Type, length and meaning of one array of an index.
 
-    ``length`` is a name, times and plus a number: ``"nodes + 1"``, ``"2 * attributes"``; that of an array that may be
-    empty ends in ``" or 0"``. ``attributes`` and ``clauses`` are those of the index; what other names stand for is up
-    to its arrays, but the same for all of them.
+    ``length`` is a name, times and plus a number: ``"nodes + 1"``, ``"2 * attributes"``; it ends in ``" or 0"`` if the
+    array may be empty. ``attributes`` and ``clauses`` are those of the index; any other name stands for the same number
+    in all its arrays.
     """
 
     dtype: str
     length: str
     meaning: str
-    on_device: bool = True  # else only the CPU's kernels read it
+    on_device: bool = True  # otherwise only CPU kernels read it
 
 
 @dataclass(frozen=True, slots=True)
 class FlatIndex:
-    """One built index, of the clauses ``first:last`` of a table. Nothing in it ever changes."""
+    """A built index of the clauses ``first:last`` of a table; immutable."""
 
     params: IndexParams
     first: int
@@ -70,13 +70,13 @@ _counting = threading.Lock()
 
 @dataclass(slots=True)
 class Workspace:
-    """What matching with an index counts, for stats(), and memory that calls leave for others."""
+    """Counters of an index for stats(), and scratch memory that calls leave for each other."""
 
     counters: dict[str, int] = field(default_factory=dict)
     scratch: list[tuple[Array, ...]] = field(default_factory=list)
 
     def count(self, name: str, more: int) -> int:
-        """Add to a counter, from any thread; returns what it was before."""
+        """Add to a counter, from any thread; returns its value before."""
         with _counting:
             before = self.counters.get(name, 0)
             self.counters[name] = before + more
@@ -84,13 +84,13 @@ class Workspace:
 
 
 def by_access(params: IndexParams, given: Input, clauses: Array) -> Array:
-    """Clauses by attribute and first code of their first predicate; those without any go last."""
+    """Clauses by attribute and first code of their first predicate; clauses without any go last."""
     table = given.table
-    place = np.full(len(clauses), np.iinfo(np.int64).max)
+    keys = np.full(len(clauses), np.iinfo(np.int64).max)
     some = table.clause_ptr[clauses + 1] > table.clause_ptr[clauses]
     first = table.predicate.reshape(-1, 4)[table.clause_ptr[clauses[some]]]
-    place[some] = (first[:, 0].astype(np.int64) << 32) + first[:, 2]
-    return place
+    keys[some] = (first[:, 0].astype(np.int64) << 32) + first[:, 2]
+    return keys
 
 
 def by_likelihood(params: IndexParams, table: Table, likelihood: Array) -> Array:
@@ -101,17 +101,17 @@ def by_likelihood(params: IndexParams, table: Table, likelihood: Array) -> Array
 class Planning(NamedTuple):
     """How "auto" considers a kind of index."""
 
-    # From the fastest to the smallest: the first that fits the memory is considered
+    # From the fastest to the smallest: the first that fits in memory is considered
     choices: tuple[IndexParams, ...]
-    # Why it is taken for some clauses
+    # Why it was chosen for some clauses
     reason: Callable[[Costs, Array], str]
-    # By this factor it must seem faster than an index that is better known
+    # How many times faster it must seem than an index that is better known
     doubt: float = 1.0
-    # Those of the clauses that it finds cheaper than postings do: it may have them alone, and others the rest
+    # The clauses that it finds cheaper than postings do: it may get these alone, and others the rest
     takes: Callable[[Costs, Array], Array] | None = None
-    # Its part comes first in an offer, so that such an offer is tried besides those of other kinds alone
+    # Its part comes first in an offer, so that such an offer is tried in addition to those of other kinds alone
     leads: bool = False
-    # It is taken for a few clauses, and where nothing else fits the memory, but never else
+    # Used for a few clauses, or where nothing else fits in memory, and never otherwise
     last_resort: bool = False
 
 
@@ -120,41 +120,41 @@ Match: TypeAlias = "Callable[[FlatIndex, Attributes, Table, CodedEvents, bool, W
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """All there is to know of one kind of index. Whoever adds one must give the first four; the rest has defaults."""
+    """Everything about one kind of index. The first four fields are required; the others have defaults."""
 
     params: type[IndexParams]
     arrays: Mapping[str, ArraySpec]
     # Arrays and numbers by name
     build: Callable[[Any, Input], dict[str, Any]]
-    # Offsets and rows of coded events, ascending and each once; the flag tells that rows are shared by many clauses
+    # Offsets and rows of coded events, ascending and without repeats; the flag says that many clauses share rows
     match: Match
-    # What each number besides the arrays means; "ascending" also tells others that rows rise with clauses
+    # Meaning of each number stored with the arrays; "ascending" also tells other code that rows rise with clauses
     meta: Mapping[str, str] = field(default_factory=dict)
     # How far expressions are split into clauses for it
     splitting: Splitting = Splitting.PRODUCTS
     # Sort keys of predicates within their clauses, from how likely they hold
     rank: Callable[[Any, Table, Array], Array] = by_likelihood
-    # The same once more, of clauses whose predicates are sorted by rank, given their numbers and the sorted keys
+    # The same again once predicates are sorted by rank, given the clauses' numbers and the sorted keys
     rerank: Callable[[Any, Input, Array, Array], Array] | None = None
-    # Sort keys of clauses, given their numbers: candidates should lie together
+    # Sort keys of clauses, given their numbers, so that candidates lie together
     place: Callable[[Any, Input, Array], Array] = by_access
-    # Facts of a built index for stats(), besides its name
+    # Facts of a built index for stats(), in addition to its name
     facts: Callable[[FlatIndex, Mapping[str, int]], dict[str, Any]] = lambda index, counters: {}
-    # What plan() must say of a built index, if anything
+    # Text that plan() adds about a built index, if any
     note: Callable[[FlatIndex], str] = lambda index: ""
-    # How many events a call of match takes best
+    # How many events a call of match handles best
     events: Callable[[FlatIndex], int] = lambda index: _EVENTS
-    # Nanoseconds per event of each of some clauses, and of an event besides, both by estimate
+    # Estimated nanoseconds per event: of each given clause, and of the event itself
     cost: Callable[[Any, Costs, Array], Array] = lambda params, costs, clauses: costs.tested(clauses)
     overhead: Callable[[Any, Costs], float] = lambda params, costs: 0.0
-    # Bytes of its arrays for some clauses, by estimate
+    # Estimated bytes of its arrays for some clauses
     bytes: Callable[[Any, Costs, Array], int] = lambda params, costs, clauses: _CLAUSE_BYTES * len(clauses)
     planning: Planning | None = None
     # Compiled functions that match may call
     drivers: tuple[Callable[..., Any], ...] = ()
-    # Parameters that between them need all its kernels, if not the defaults
+    # Parameter sets that together need all its kernels, if not just the defaults
     forms: tuple[IndexParams, ...] = ()
-    # Parameters that have a name of their own where kinds are compared
+    # Parameters with a name of their own where kinds are compared
     variants: Mapping[str, IndexParams] = field(default_factory=dict)
 
     @property
@@ -162,23 +162,23 @@ class Kind:
         return self.params.kind
 
     def has(self, module: str) -> bool:
-        """Is there a module of that name beside the kind: ``device``, ``picture`` or ``roofline``?"""
+        """Is there a module of this name beside the kind: ``device``, ``picture`` or ``roofline``?"""
         home = self.params.__module__
         return hasattr(sys.modules[home], "__path__") and find_spec(f"{home}.{module}") is not None
 
     def beside(self, module: str) -> Any:
-        """That module, which is loaded only now."""
+        """That module, imported on first use."""
         return import_module(f"{self.params.__module__}.{module}")
 
     def check_device(self) -> None:
-        """An error where there are no kernels for a device."""
+        """Raise unless the kind has kernels for a device."""
         if not self.has("device"):
             raise DeviceError(
                 f"index {self.name!r} has no kernels for a CUDA device; use device='cpu', or another index"
             )
 
     def checked(self, index: FlatIndex, attributes: int) -> FlatIndex:
-        """The index, if it has the arrays and numbers that it should, in type and length."""
+        """The index, after checking that its arrays and numbers have the expected types and lengths."""
         sizes = {"attributes": attributes, "clauses": index.last - index.first}
         for name, spec in self.arrays.items():
             array = index.arrays.get(name)
@@ -202,7 +202,7 @@ class Kind:
 
 
 def _agrees(length: str, found: int, sizes: dict[str, int]) -> bool:
-    """Does an array of so many numbers have the length it should? What its name stands for becomes known by that."""
+    """Is ``found`` the right length of an array? The first use of a name fixes its value in ``sizes``."""
     match = _LENGTH.fullmatch(length)
     assert match is not None, f"a length is a name, times and plus a number, found {length!r}"
     times, name, plus, optional = match.groups()
@@ -213,12 +213,12 @@ def _agrees(length: str, found: int, sizes: dict[str, int]) -> bool:
 
 
 def bits_of(counts: Array) -> Array:
-    """The fewest bits that number so many things."""
+    """The fewest bits that can number ``counts`` things."""
     bits: Array = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.uint8)
     return bits
 
 
 def ascent(rows: Array) -> int:
-    """Do rows rise (1), without gaps (2), or do they not (0)?"""
+    """2 if rows rise without gaps, 1 if they rise, else 0."""
     rising = np.diff(rows)
     return int((rising > 0).all()) + int((rising == 1).all())

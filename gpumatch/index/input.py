@@ -1,4 +1,4 @@
-"""What an index is built from."""
+"""Input of the index builders."""
 
 from __future__ import annotations
 

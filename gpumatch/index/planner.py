@@ -1,7 +1,7 @@
-"""Which index some clauses get, and why.
+"""Choice of an index for clauses, and the reason for it.
 
-Costs are estimated per event on one core, from how likely predicates hold: by observed events, or else by the share of
-codes that they cover. Where clauses are many, the cheapest by estimate are tried, and the fastest is taken.
+Costs are estimated per event on one core from how likely predicates are to hold: by observed events, or else by the
+share of codes that they cover. With many clauses, the cheapest by estimate are tried, and the fastest is taken.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from gpumatch.index.flat import Planning
 from gpumatch.kernels.compile import compilations
 
 _FEW = 64  # clauses up to which building postings by block does not pay
-_WORTH = 1.25  # by this factor an index must seem faster than one that is better known
-_CALLS = 256  # that are remembered for what matching costs
-_SHARE = 64  # a part of so little of the clauses costs more than it saves
+_WORTH = 1.25  # how many times faster an index must seem than one that is better known
+_CALLS = 256  # remembered to measure what matching costs
+_SHARE = 64  # a part with less than one in this many clauses costs more than it saves
 _TRIED = 4  # offers that are timed
-_SEVERAL = 1.2  # by this factor parts must be faster than one index for all: their results are merged
+_SEVERAL = 1.2  # how many times faster several parts must be than one index for all, since their results are merged
 
 
 def index_names() -> tuple[str, ...]:
-    """What ``index=`` takes as text."""
+    """Names that ``index=`` accepts."""
     return "auto", *KINDS
 
 
 def requested_index(index: str | IndexParams) -> IndexParams | None:
-    """What ``index=`` asks for: parameters, or None for "auto"."""
+    """Parameters that ``index=`` asks for, or None for "auto"."""
     if isinstance(index, IndexParams):
         return index
     names = index_names()
@@ -55,12 +55,12 @@ def requested_index(index: str | IndexParams) -> IndexParams | None:
 
 
 def splitting_for(index: IndexParams | None) -> Splitting:
-    """How far expressions are split for an index, or for any (None)."""
+    """How far expressions are split for an index, or for any index (None)."""
     return Splitting.SMALL if index is None else kind_of(index).splitting
 
 
 def checked_limit(memory_limit: int | None, index: IndexParams | None) -> int | None:
-    """``memory_limit=`` as it was given, if it is a number of bytes, and only "auto" is left to choose."""
+    """``memory_limit=``, if it is a number of bytes and the choice is left to "auto"."""
     if memory_limit is None:
         return None
     if isinstance(memory_limit, bool) or not isinstance(memory_limit, int) or memory_limit < 1:
@@ -72,7 +72,7 @@ def checked_limit(memory_limit: int | None, index: IndexParams | None) -> int | 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of the planner: an index or None for any, bytes for indexes, and for how many destinations."""
+    """A request to the planner: an index or None for any, bytes for indexes, and the number of destinations."""
 
     index: IndexParams | None = None
     memory_limit: int | None = None
@@ -81,7 +81,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An index for some clauses, why, and what it and others are expected to cost, in microseconds per event."""
+    """An index for some clauses, the reason, and expected costs of it and of others, in microseconds per event."""
 
     params: IndexParams
     reason: str
@@ -100,7 +100,7 @@ class Choice:
 
 
 class Usage:
-    """What the latest calls of an index have cost the threads that made them, without compiling or coding of events.
+    """CPU time of the latest calls of an index, in the threads that made them, without compiling or coding of events.
 
     Appending to a deque needs no lock, which a fork could leave locked.
     """
@@ -110,7 +110,7 @@ class Usage:
 
     @contextmanager
     def of(self, events: int) -> Iterator[None]:
-        """Count the time that the block takes for so many events."""
+        """Measure the block, which matches ``events`` events."""
         start, before = time.thread_time(), compilations()
         yield
         if compilations() == before:
@@ -118,7 +118,7 @@ class Usage:
 
     @property
     def events(self) -> int:
-        """Of the calls that count."""
+        """Events of the measured calls."""
         return sum(events for events, _ in list(self._calls))
 
     @property
@@ -129,7 +129,7 @@ class Usage:
 
 
 class _Part(NamedTuple):
-    """An index for some clauses, why, and nanoseconds per event."""
+    """An index for some clauses, the reason, and nanoseconds per event."""
 
     params: IndexParams
     clauses: Array
@@ -138,7 +138,7 @@ class _Part(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    """Parts that hold all clauses. ``doubt``: by how much it must be cheaper than others to be taken."""
+    """Parts that together hold all clauses. ``doubt``: how many times cheaper than others it must be to be chosen."""
 
     parts: tuple[_Part, ...]
     doubt: float = 1.0
@@ -153,7 +153,7 @@ class _Offer(NamedTuple):
 
 
 def choose(request: Request, given: Input, likelihood: Array) -> tuple[list[Choice], trials.Trials | None]:
-    """Indexes for all clauses of a table, and what times them, if there are enough clauses for that."""
+    """Indexes for all clauses of a table, and the trials that time them if there are enough clauses."""
     costs = Costs(given, likelihood, request.destinations)
     everything = np.arange(given.first, given.last)
     timing = trials.Trials(given, likelihood, costs.entries) if trials.wanted(len(everything)) else None
@@ -170,7 +170,7 @@ def choose(request: Request, given: Input, likelihood: Array) -> tuple[list[Choi
 
 
 def checked(choice: Choice, index: FlatIndex, table: Table, timing: trials.Trials | None) -> Choice:
-    """The choice with what the index that was built for it really costs."""
+    """The choice with the measured cost of the index that was built for it."""
     if timing is None or not timing.possible(choice.params):
         return choice
     return replace(choice, estimate=_us(timing.check(index, table)))
@@ -185,9 +185,9 @@ def _us(cost: float) -> float:
 
 
 def _others(costs: Costs, everything: Array, offers: Sequence[_Offer], off: float) -> tuple[tuple[str, float], ...]:
-    """What else there was, tried or estimated, and each kind of index for the whole segment; the cheapest first.
+    """The alternatives, tried or estimated, and each kind of index for the whole segment; the cheapest first.
 
-    ``off``: by how much estimates were wrong where something was tried.
+    ``off``: by which factor estimates were wrong where something was tried.
     """
     found = {offer.name: _us(offer.cost) for offer in offers[1:]}
     for kind in KINDS.values():
@@ -197,8 +197,8 @@ def _others(costs: Costs, everything: Array, offers: Sequence[_Offer], off: floa
 
 
 def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> tuple[list[_Offer], float]:
-    """The offers, the best first, with times in the place of the most promising ones' estimates; and what these were
-    off, by which the others' estimates, and those of indexes that are not compiled, are corrected."""
+    """The offers, best first, with measured times instead of estimates for the most promising; and the median error of
+    their estimates, which corrects the estimates of the others and of indexes that are not compiled."""
     promising = _promising(offers)
     found, rest = [], []
     off: list[float] = []
@@ -227,13 +227,13 @@ def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> tuple[list[_Offer
 
 
 def _promising(offers: Sequence[_Offer]) -> list[str]:
-    """The names of the offers to try: those first that are the cheapest with their first kind of index."""
+    """Names of the offers to try: first the cheapest with each leading kind of index."""
     leading = {offer.parts[0].params.kind: offer.name for offer in reversed(offers)}
     return sorted((offer.name for offer in offers), key=lambda name: name not in leading.values())[:_TRIED]
 
 
 def _cost(costs: Costs, params: IndexParams, clauses: Array) -> float:
-    """Nanoseconds per event by estimate, of which a sample of the clauses tells."""
+    """Estimated nanoseconds per event, scaled up from a sample of the clauses."""
     kind, some = kind_of(params), sample(clauses)
     each = float(kind.cost(params, costs, some).sum())
     return costs.event + kind.overhead(params, costs) + each * len(clauses) / max(len(some), 1)
@@ -246,9 +246,9 @@ def _considered() -> list[tuple[Kind, Planning]]:
 
 
 def _offers(costs: Costs, clauses: Array, memory_limit: int | None, parted: Sequence[str] = ()) -> list[_Offer]:
-    """Indexes that hold the clauses: one for all, or one for those that it finds cheaper and others for the rest.
+    """Indexes that hold the clauses: one for all, or one for the clauses that it finds cheaper and others for the rest.
 
-    ``parted``: kinds that have a part already; those that lead may have one besides.
+    ``parted``: kinds that already have a part; of the other kinds that take a share, only those that lead may follow.
     """
     if len(clauses) <= _FEW:
         return [_last_resort(costs, clauses)]
@@ -273,7 +273,7 @@ def _offers(costs: Costs, clauses: Array, memory_limit: int | None, parted: Sequ
 
 
 def _one(costs: Costs, planning: Planning, clauses: Array, memory_limit: int | None) -> list[_Offer]:
-    """One index for all of the clauses, the fastest that fits the memory; none if none does."""
+    """One index for all of the clauses, the fastest that fits in memory; none if none does."""
     for params in planning.choices:
         if memory_limit is None or kind_of(params).bytes(params, costs, clauses) <= memory_limit:
             part = _Part(params, clauses, f"auto: {planning.reason(costs, clauses)}", _cost(costs, params, clauses))
@@ -282,12 +282,12 @@ def _one(costs: Costs, planning: Planning, clauses: Array, memory_limit: int | N
 
 
 def plainest() -> Planning:
-    """The index that is taken where nothing else is: the one that others are checked against."""
+    """The last-resort index, which the others are checked against."""
     return next(kind.planning for kind in KINDS.values() if kind.planning and kind.planning.last_resort)
 
 
 def _last_resort(costs: Costs, clauses: Array, why: str | None = None) -> _Offer:
-    """What is small, and needs no knowledge of the clauses."""
+    """An index that is small and needs no knowledge of the clauses."""
     planning = plainest()
     reason = planning.reason(costs, clauses) if why is None else why.format(len(clauses))
     [params] = planning.choices
@@ -296,7 +296,7 @@ def _last_resort(costs: Costs, clauses: Array, why: str | None = None) -> _Offer
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """Some subscriptions, their index, why they have it, and microseconds per event: expected, measured, of others."""
+    """Some subscriptions, their index, the reason, and microseconds per event: expected, measured, of other indexes."""
 
     subscriptions: int
     index: IndexParams
@@ -320,7 +320,7 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What ``Matcher.plan`` tells; prints as text."""
+    """Result of ``Matcher.plan``; prints as text."""
 
     device: str
     device_reason: str

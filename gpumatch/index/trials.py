@@ -1,4 +1,4 @@
-"""What indexes really cost: some of them are built of a sample of the clauses, and timed on a sample of events.
+"""Measured costs of indexes: some are built from a sample of the clauses and timed on a sample of events.
 
 The events are observed ones, or else drawn from the clauses' own constants.
 """
@@ -21,20 +21,20 @@ from gpumatch.kernels.compile import compiled
 from gpumatch.opcodes import NULL, RANGE
 
 _LEAST = 4096  # clauses for which a trial pays
-_SAMPLE = 1 << 14  # clauses that an index is tried on; more are judged by how it grows from a quarter of them
+_SAMPLE = 1 << 14  # clauses in a trial; costs of more are extrapolated from these and a quarter of them
 _EVENTS = 512  # a tile of A-Tree
-_FEW_EVENTS = 64  # by which one that is far too slow is told
+_FEW_EVENTS = 64  # enough to recognise an index that is far too slow
 HOPELESS = 4.0  # times the best: not worth a better measurement
 _REPEATS = 3
-_LONG = 100_000_000  # nanoseconds of calls after which no further one is made
-_SLOW = 100_000.0  # nanoseconds per event above which a few events tell enough of an index
-_DRAWS = 64  # clauses, at most, that give an event its values
+_LONG = 100_000_000  # nanoseconds of calls after which no more are made
+_SLOW = 100_000.0  # nanoseconds per event above which a few events are enough to judge an index
+_DRAWS = 64  # most clauses that give an event its values
 _HASH = np.uint32(0x9E3779B1)
-_ALIKE = 1 << 16  # clauses among which those are looked for that name the same value
+_ALIKE = 1 << 16  # clauses searched for those that name the same value
 
 
 def wanted(clauses: int) -> bool:
-    """There are none for a few clauses, or where the environment has ``GPUMATCH_TRIALS=0``: so plans are repeatable."""
+    """Not for few clauses, nor with ``GPUMATCH_TRIALS=0`` in the environment, which makes plans repeatable."""
     return clauses >= _LEAST and os.environ.get("GPUMATCH_TRIALS", "1") != "0"
 
 
@@ -42,16 +42,16 @@ class Trials:
     """Times indexes of the clauses of one table, in nanoseconds per event."""
 
     def __init__(self, given: Input, likelihood: Array, entries: float) -> None:
-        """``entries``: how many values an event has, should it have to be drawn."""
+        """``entries``: values per event, if events must be drawn."""
         self._given, self._likelihood, self._entries = given, likelihood, entries
 
     @staticmethod
     def possible(params: IndexParams) -> bool:
-        """Only what is compiled is tried: nobody shall wait for a compiler to learn that an index is slow."""
+        """Only compiled indexes are tried: nobody should wait for a compiler to learn that an index is slow."""
         return compiled(*kind_of(params).drivers)
 
     def time(self, params: IndexParams, clauses: Array, best: float) -> float:
-        """What all of these clauses cost: measured on a sample, and grown. ``best`` is what it competes with."""
+        """Cost of all these clauses, extrapolated from a sample. ``best`` is the cost to beat."""
         if len(clauses) <= _SAMPLE:
             return self._measure(params, clauses, best)
         many, few = (self._some(clauses, size) for size in (_SAMPLE, _SAMPLE // 4))
@@ -62,36 +62,36 @@ class Trials:
         return cost + each * (len(clauses) - len(many))
 
     def _some(self, clauses: Array, size: int) -> Array:
-        """About so many of the clauses: all those of some rows, by a hash, since rows of a kind may be regular. Where
-        that is too few or too many, because some rows have very many, clauses at equal distances."""
-        place = (self._given.table.clause_row[clauses].astype(np.uint32) + np.uint32(1)) * _HASH
-        kept: Array = clauses[place < np.uint32(size / len(clauses) * 2**32)]
+        """About ``size`` of the clauses: all those of some rows, chosen by a hash since rows may be regular. If
+        that gives too few or too many, because some rows have very many, clauses at equal distances."""
+        hashed = (self._given.table.clause_row[clauses].astype(np.uint32) + np.uint32(1)) * _HASH
+        kept: Array = clauses[hashed < np.uint32(size / len(clauses) * 2**32)]
         return kept if size <= 2 * len(kept) <= 4 * size else clauses[:: -(-len(clauses) // size)]
 
     def _measure(self, params: IndexParams, clauses: Array, best: float) -> float:
-        table, likelihood = self._part(clauses)
+        table, likelihood = self._subset(clauses)
         given = self._given._replace(table=table, first=0, last=len(clauses))
         table, _ = indexes.arrange([(params, np.arange(len(clauses)))], given, likelihood)
         index = indexes.build(params, given._replace(table=table))
         cost = self._match(index, table, self._few, 1)
-        told = cost > HOPELESS * best or _is_slow(index, cost)
-        return cost if told else self._match(index, table, self.events, _REPEATS)
+        enough = cost > HOPELESS * best or _is_slow(index, cost)
+        return cost if enough else self._match(index, table, self.events, _REPEATS)
 
     def check(self, index: FlatIndex, table: Table) -> float:
-        """What an index costs that was built of all clauses: on events that are new to it, as all will be."""
+        """Cost of an index built from all clauses, on events that are new to it, as all will be."""
         cost = self._match(index, table, self._few, 1)
         if _is_slow(index, cost) or len(self.events.ptr) - 1 <= _FEW_EVENTS:
             return cost
         return self._match(index, table, _slice(self.events, _FEW_EVENTS, _EVENTS), 0)
 
-    def _part(self, clauses: Array) -> tuple[Table, Array]:
-        """Some of the clauses, and how likely their predicates hold."""
+    def _subset(self, clauses: Array) -> tuple[Table, Array]:
+        """Some of the clauses, and how likely their predicates are to hold."""
         table = self._given.table
         own = spans(table.clause_ptr[clauses], np.diff(table.clause_ptr)[clauses])
         return reorder(table, clauses), np.concatenate([self._likelihood[own], self._likelihood[len(own) :]])
 
     def _match(self, index: FlatIndex, table: Table, events: CodedEvents, repeats: int) -> float:
-        """Nanoseconds per event: the first call, or the fastest of the next ones, which need load no machine code."""
+        """Nanoseconds per event: of the first call, or of the fastest later one, which loads no machine code."""
         times: list[int] = []
         work = Workspace()
         while len(times) <= repeats and (len(times) < 2 or sum(times) < _LONG):
@@ -117,7 +117,7 @@ class Trials:
 
 
 def _is_slow(index: FlatIndex, cost: float) -> bool:
-    """So slow that a few events tell enough; where tiles of events share work, it takes all of a tile to tell."""
+    """So slow that a few events are enough to judge; where events of a tile share work, it takes a whole tile."""
     return cost > _SLOW and kind_of(index.params).events(index) > _EVENTS
 
 
@@ -128,10 +128,10 @@ def _slice(events: CodedEvents, first: int, last: int) -> CodedEvents:
 
 
 def _drawn(given: Input, entries: float) -> CodedEvents:
-    """Events that take their values from the clauses, one after another: so what clauses name together, events have.
+    """Events with values of clauses, drawn one after another, so that events combine values as clauses do.
 
-    First from such that name a value that the event has already, then from any. A value is one of the ends of a
-    predicate's range, inside or outside; that of an equality is its own.
+    First come clauses that name a value that the event already has, then any. A value is one end of a predicate's
+    range, inside or outside; that of an equality is its constant.
     """
     rng = np.random.default_rng(0)
     table, attributes = given.table, given.attributes
@@ -180,16 +180,16 @@ class _Alike:
         self._clause = np.repeat(clauses, counts)[named[order]]
         values, starts = np.unique(value[order], return_index=True)
         ends = np.append(starts, len(order))[1:]
-        self._runs = dict(zip(values.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+        self._stretches = dict(zip(values.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
 
     def draw(self, values: Sequence[int], rng: np.random.Generator) -> int:
-        """A clause that names one of the values; any if there are none."""
-        run = self._runs.get(values[int(rng.integers(len(values)))]) if values else None
-        return int(rng.integers(self._count) if run is None else self._clause[rng.integers(*run)])
+        """A clause that names one of the values; any clause if there are none."""
+        stretch = self._stretches.get(values[int(rng.integers(len(values)))]) if values else None
+        return int(rng.integers(self._count) if stretch is None else self._clause[rng.integers(*stretch)])
 
 
 def _predicates_of(table: Table, clause: int) -> list[int]:
-    """The numbers of a clause's predicates, those of its program too."""
+    """The numbers of a clause's predicates, including those of its program."""
     own = list(range(table.clause_ptr[clause], table.clause_ptr[clause + 1]))
     program = int(table.clause_program[clause])
     if program < 0:

@@ -1,7 +1,7 @@
-"""Modules of ours as programs: Python that is to run on another core.
+"""Our modules as programs: Python that runs on another core.
 
-They are started anew. A fork would take over locks that other threads hold, and ``multiprocessing`` would run the
-user's script again, which may not expect it.
+They are new processes. A fork would copy locks held by other threads, and ``multiprocessing`` would run the
+user's script again, which may not expect that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpumatch.errors import GpumatchError
 
 
 def run_module(name: str, *args: str, given: bytes = b"") -> bytes:
-    """What ``python -m name args`` writes to its output when it reads ``given``."""
+    """Output of ``python -m name args`` when it reads ``given``."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-m", name, *args], input=given, capture_output=True, env=environment)
     if done.returncode:

@@ -1,6 +1,6 @@
 """How many threads match, and the pool that runs them.
 
-Compiled code releases the GIL, so plain Python threads serve: they are safe with fork and with callers on several
+Compiled code releases the GIL, so plain Python threads are enough: they are safe with fork and with callers on several
 threads, which numba's own threading layers are not.
 """
 
@@ -29,7 +29,7 @@ def set_num_threads(count: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Threads in use: what was set, else GPUMATCH_NUM_THREADS of the environment, else the cores of this process."""
+    """Threads in use: as set, else GPUMATCH_NUM_THREADS of the environment, else the cores of this process."""
     if _count is not None:
         return _count
     given = os.environ.get("GPUMATCH_NUM_THREADS", "")
@@ -43,7 +43,7 @@ def get_num_threads() -> int:
 
 
 def run(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """The function's results for all items, in their order; on the caller's thread if one thread is enough."""
+    """The function's results for all items, in order; on the caller's thread if one thread is enough."""
     items = list(items)
     threads = get_num_threads()
     if threads == 1 or len(items) <= 1:

@@ -1,1 +1,1 @@
-"""What can be told of CUDA kernels without a GPU: machine code, occupancy, and bounds."""
+"""What can be known about CUDA kernels without a GPU: machine code, occupancy, and bounds."""

@@ -1,7 +1,7 @@
-"""Every CUDA kernel compiled to machine code, on a machine with or without a GPU: what it takes of one.
+"""Every CUDA kernel compiled to machine code, on a machine with or without a GPU, and the resources that it uses.
 
-numba makes PTX of a kernel, and NVIDIA's assembler ptxas makes a cubin of that and says what it needed. On a GPU numba
-links with nvJitLink, at link time optimised, which may need a few registers more or fewer.
+numba compiles a kernel to PTX, and NVIDIA's assembler ptxas turns that into a cubin and reports what it used. On a GPU
+numba links with nvJitLink and link-time optimisation, which may need a few registers more or fewer.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _INSTALL = "pip install 'gpumatch[gpu13]' brings numba-cuda and a ptxas that fit
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What ptxas says of a kernel: registers a thread, bytes of shared memory a block, bytes of the rest a thread.
+    """Report of ptxas on a kernel: registers per thread, bytes of shared memory per block, other bytes per thread.
 
-    Local memory is slow memory for what registers do not hold: arrays that are indexed by variables, and spills.
+    Local memory is slow memory for what does not fit in registers: arrays that are indexed by variables, and spills.
     """
 
     registers: int
@@ -55,7 +55,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel for one architecture, or the error that was found instead."""
+    """A kernel for one architecture, or the error of compiling it."""
 
     kernel: str
     arch: str
@@ -70,7 +70,7 @@ class Compiled:
         return occupancy(self.arch, self.threads, self.usage.registers, self.usage.shared)
 
     def problems(self) -> list[str]:
-        """Why it is not fit for a GPU."""
+        """Reasons why it is not fit for a GPU."""
         if self.usage is None or self.occupancy is None:
             return [self.error]
         found, use = [], self.usage
@@ -79,7 +79,7 @@ class Compiled:
         if use.local:
             found += [f"uses {use.local} bytes of local memory"]
         if self.occupancy.share < LEAST_OCCUPANCY:
-            found += [f"has {100 * self.occupancy.share:.1f} % occupancy, for want of {self.occupancy.limit}"]
+            found += [f"has {100 * self.occupancy.share:.1f} % occupancy, limited by {self.occupancy.limit}"]
         return found
 
     def as_dict(self) -> dict[str, Any]:
@@ -91,11 +91,11 @@ class Compiled:
 
 
 class CompileError(Exception):
-    """What a compiler has to say of a kernel."""
+    """A compiler's complaint about a kernel."""
 
 
 def load_kernels() -> dict[str, Kernel]:
-    """All kernels there are, by name; whatever module of ``kernels/cuda`` they are in."""
+    """All kernels by name, from all modules of ``kernels/cuda``."""
     _need_compiler()
     package = importlib.import_module("gpumatch.kernels.cuda")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -106,10 +106,10 @@ def load_kernels() -> dict[str, Kernel]:
 
 
 def find_ptxas() -> str:
-    """NVIDIA's assembler: that of the packages from PyPI, else of CUDA_HOME, else on the path."""
+    """NVIDIA's assembler: from the PyPI packages, else from CUDA_HOME, else from the path."""
     package = importlib.util.find_spec("nvidia")
-    parts = [] if package is None else package.submodule_search_locations or []
-    homes = sorted(folder for part in parts for folder in Path(part).glob("*/bin"))
+    roots = [] if package is None else package.submodule_search_locations or []
+    homes = sorted(folder for root in roots for folder in Path(root).glob("*/bin"))
     if os.environ.get("CUDA_HOME"):
         homes += [Path(os.environ["CUDA_HOME"], "bin")]
     found = shutil.which("ptxas", path=os.pathsep.join([*map(str, homes), os.environ.get("PATH", "")]))
@@ -127,13 +127,13 @@ def ptxas_version(ptxas: str) -> str:
 def compile_all(names: Sequence[str], archs: Sequence[str], keep: Path | None = None) -> Iterator[list[Compiled]]:
     """Kernel by kernel for all architectures, in as many processes as there are cores.
 
-    With ``keep`` there is a folder for each architecture in it, with a .ptx and a .cubin file for each kernel.
+    ``keep`` is a folder that gets one folder per architecture, with a .ptx and a .cubin file for each kernel.
     """
     ptxas = find_ptxas()
     for arch in archs:
         _try_tools(ptxas, arch)
     work = partial(_compile_named, archs=archs, ptxas=ptxas, keep=keep)
-    context = multiprocessing.get_context("spawn")  # a fork would take the threads of this process along, half alive
+    context = multiprocessing.get_context("spawn")  # a fork would copy the locks of this process, but not its threads
     with ProcessPoolExecutor(max(1, min(get_num_threads(), len(names))), mp_context=context) as pool:
         yield from pool.map(work, names)
 
@@ -151,22 +151,22 @@ def compile_kernel(kernel: Kernel, arch: str, ptxas: str, keep: Path | None = No
 
 
 def report(done: Sequence[Compiled]) -> str:
-    """All that was compiled, and with what, as JSON of a line for each kernel and architecture."""
+    """Everything that was compiled, and with which tools, as JSON with a line for each kernel and architecture."""
     tools = {"numba-cuda": importlib.metadata.version("numba-cuda"), "ptxas": ptxas_version(find_ptxas())}
     rows = ",\n".join(json.dumps(it.as_dict()) for it in done)
     return f'{{"tools": {json.dumps(tools)}, "kernels": [\n{rows}\n]}}\n'
 
 
 def parse_usage(said: str) -> Usage:
-    """What ``ptxas -v`` says of one kernel, and of functions that it calls, if any are left."""
+    """The report of ``ptxas -v`` on one kernel, and on functions that it calls, if any are left."""
     used = re.search(r"Used (\d+) registers(.*)", said)
     frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said)
     if used is None or not frames:
         raise CompileError(f"ptxas does not say what it used: {said.strip()!r}")
-    held = {kind: int(size) for size, kind in re.findall(r"(\d+) bytes (smem|lmem|cumulative stack size)", used[2])}
+    sizes = {kind: int(size) for size, kind in re.findall(r"(\d+) bytes (smem|lmem|cumulative stack size)", used[2])}
     stack, stores, loads = (sum(map(int, column)) for column in zip(*frames, strict=True))
-    local = max(stack, held.get("lmem", 0), held.get("cumulative stack size", 0))
-    return Usage(int(used[1]), held.get("smem", 0), local, stores, loads)
+    local = max(stack, sizes.get("lmem", 0), sizes.get("cumulative stack size", 0))
+    return Usage(int(used[1]), sizes.get("smem", 0), local, stores, loads)
 
 
 def _need_compiler() -> None:
@@ -177,11 +177,11 @@ def _need_compiler() -> None:
 
 
 def _nothing() -> None:
-    """The kernel that tries the tools."""
+    """A kernel to try the tools with."""
 
 
 def _try_tools(ptxas: str, arch: str) -> None:
-    """One error for all kernels where the tools are incomplete or do not fit each other."""
+    """Raise one error for all kernels if the tools are incomplete or do not fit together."""
     try:
         with tempfile.TemporaryDirectory() as scratch:
             _assemble(_to_ptx(_nothing, "void()", arch), arch, ptxas, Path(scratch, "nothing"))
@@ -190,7 +190,7 @@ def _try_tools(ptxas: str, arch: str) -> None:
 
 
 def _compile_named(name: str, archs: Sequence[str], ptxas: str, keep: Path | None) -> list[Compiled]:
-    """What runs in a process of the pool."""
+    """The work of a process of the pool."""
     kernel = load_kernels()[name]
     return [compile_kernel(kernel, arch, ptxas, keep) for arch in archs]
 
@@ -205,17 +205,17 @@ def _to_ptx(function: Any, signature: str, arch: str) -> str:
     try:
         with _device_of(capability):
             ptx: str = cuda.compile(function, args, cc=capability, device=False, abi="numba", output="ptx")[0]
-    except Exception as error:  # of many kinds: of typing, of lowering, of NVVM, of a library that is missing
+    except Exception as error:  # of many kinds: typing, lowering, NVVM, a missing library
         raise CompileError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
     return ptx
 
 
 @contextmanager
 def _device_of(capability: tuple[int, int]) -> Iterator[None]:
-    """Let numba believe in a device, which it asks what to compile the functions for that a kernel calls.
+    """Make numba believe in a device, which it asks what to compile a kernel's callees for.
 
     It keeps them for the next architecture. That is right: up to the LLVM code that is kept, they are the same for all
-    of ours, and NVVM compiles it together with the kernel's for the wanted one.
+    of ours, and NVVM compiles that together with the kernel's for the wanted architecture.
     """
     from numba.cuda import dispatcher
 
@@ -233,9 +233,9 @@ def _assemble(ptx: str, arch: str, ptxas: str, stem: Path) -> Usage:
     source, target = (stem.with_name(f"{stem.name}.{suffix}") for suffix in ("ptx", "cubin"))
     source.write_text(ptx)
     command = [ptxas, "-v", "--warn-on-spills", "-arch", arch, str(source), "-o", str(target)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        errors = [line for line in run.stderr.splitlines() if re.match(r"ptxas (\S*, line \d+; )?(error|fatal)", line)]
-        said = " ".join(errors) or run.stderr.strip() or f"exit code {run.returncode}"
-        raise CompileError(re.sub(r"'_Z\w+' ", "", said))  # a name as long as the kernel's arguments are many
-    return parse_usage(run.stderr)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        errors = [line for line in done.stderr.splitlines() if re.match(r"ptxas (\S*, line \d+; )?(error|fatal)", line)]
+        said = " ".join(errors) or done.stderr.strip() or f"exit code {done.returncode}"
+        raise CompileError(re.sub(r"'_Z\w+' ", "", said))  # a name as long as the kernel has arguments
+    return parse_usage(done.stderr)

@@ -1,7 +1,7 @@
-"""How many threads of a kernel a multiprocessor holds at once, of those that it could hold.
+"""Occupancy: the share of a multiprocessor's threads that a kernel can use.
 
-The numbers of each architecture are those of the table "Technical Specifications per Compute Capability" in NVIDIA's
-CUDA C++ Programming Guide; in what units registers and shared memory are handed out, and the rule itself, are those of
+The numbers of each architecture are from the table "Technical Specifications per Compute Capability" in NVIDIA's
+CUDA C++ Programming Guide; the units in which registers and shared memory are allocated, and the rule itself, are from
 ``cuda_occupancy.h`` in the CUDA toolkit 13.0.
 """
 
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 _WARP = 32  # threads
 _KB = 1024
-# Of every architecture below: registers lie in four partitions, and a warp takes its registers from one of them.
+# On every architecture below, registers lie in four partitions, and a warp takes its registers from one of them.
 _PARTITIONS = 4
 _REGISTERS = 16 * _KB  # of a partition
-_REGISTERS_AT_ONCE = 256  # that a warp gets
+_REGISTERS_AT_ONCE = 256  # allocated to a warp at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Multiprocessor:
-    """What one multiprocessor has room for; ``shared`` is in bytes, as are the rest.
+    """Capacity of one multiprocessor; ``shared``, ``reserved`` and ``unit`` are in bytes.
 
-    The driver takes ``reserved`` of the shared memory of every block, and blocks get it in multiples of ``unit``.
+    The driver reserves ``reserved`` bytes of shared memory per block, and blocks get it in multiples of ``unit``.
     """
 
     threads: int
@@ -44,7 +44,7 @@ MULTIPROCESSORS = {
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Blocks that a multiprocessor holds at once, their share of its threads, and what there is not more of."""
+    """Resident blocks per multiprocessor, their share of its threads, and the resource that limits them."""
 
     blocks: int
     share: float
@@ -52,9 +52,9 @@ class Occupancy:
 
 
 def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy:
-    """Of blocks of so many threads, with so many registers a thread and so many bytes of shared memory a block.
+    """Occupancy of blocks of ``threads`` threads, with ``registers`` per thread and ``shared`` bytes per block.
 
-    For kernels with at most one barrier: of these there are as many as blocks.
+    For kernels with at most one barrier: there are as many barriers as blocks.
     """
     has = MULTIPROCESSORS[arch]
     warps = -(-threads // _WARP)

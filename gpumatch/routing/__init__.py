@@ -1,6 +1,6 @@
 """Where events go: shards and filters with little leak (Sieve), destination lists over overlays (D-DBR, MERC).
 
-Names load on first use: Sieve's parts need NumPy and numba only, overlays need ``pip install 'gpumatch[routing]'``.
+Names load on first use: Sieve needs NumPy and numba only, overlays need ``pip install 'gpumatch[routing]'``.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def __getattr__(name: str) -> object:
         if (error.name or "").startswith("gpumatch"):
             raise
         raise ImportError(f"gpumatch.routing.{name} needs {error.name}: pip install 'gpumatch[routing]'") from error
-    globals()[name] = value  # next time no call
+    globals()[name] = value  # found directly next time
     return value
 
 

@@ -1,4 +1,4 @@
-"""Attribute names and types: what an expression may mention and an event may hold."""
+"""Attribute names and types of expressions and events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS: dict[str, tuple[Kind, str]] = {
     "date32[day]": ("date", "date"),
     "date64[ms]": ("date", "date"),
 }
-_MEANT = {  # names of types elsewhere
+_MEANT = {  # names of types in other systems
     "int": "int64", "integer": "int64", "bigint": "int64", "long": "int64", "real": "float32",
     "str": "string", "text": "string", "varchar": "string", "datetime": "timestamp",
 }  # fmt: skip
@@ -44,19 +44,19 @@ SUPPORTED = "int8..int64, float32, float64, bool, string, date, timestamp, times
 
 @dataclass(frozen=True, slots=True)
 class AttributeType:
-    """One attribute's type. ``multi`` marks a list, of which a predicate needs one value to hold."""
+    """One attribute's type. ``multi`` marks a list, for which a predicate needs one value to hold."""
 
     kind: Kind
     name: str
     multi: bool = False
-    unit: Literal["us", "ns"] = "us"  # of timestamps; values come in any unit that fits it exactly
+    unit: Literal["us", "ns"] = "us"  # of timestamps; values may have any unit that fits it exactly
     zone: str | None = None  # a timestamp without zone is a wall clock and never equals an instant
 
     def __str__(self) -> str:
         return f"list<{self.name}>" if self.multi else self.name
 
 
-# One object for each, so that schemas of thousands of attributes are compared in no time.
+# One object for each, so that schemas of thousands of attributes compare quickly.
 _shared = lru_cache(maxsize=256)(AttributeType)
 
 SchemaLike: TypeAlias = "Schema | Mapping[str, Any] | pa.Schema | pd.Series"  # the last are the dtypes of a DataFrame
@@ -98,7 +98,7 @@ class Schema:
         return cls({_name(name): parse_type(name, given) for name, given in fields})
 
     def index(self, name: str) -> int:
-        """Position of an attribute; an unknown one is an error that offers the nearest name."""
+        """Position of an attribute; an unknown one is an error that suggests the nearest name."""
         try:
             return self._index[name]
         except KeyError:

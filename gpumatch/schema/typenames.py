@@ -1,6 +1,6 @@
-"""Types of Python, NumPy, Arrow, pandas and polars by the names that a schema has for them.
+"""Schema names for types of Python, NumPy, Arrow, pandas and polars.
 
-Libraries are told by the modules of their classes, so that none of them is imported for asking.
+Libraries are recognised by the modules of their classes, so that none of them has to be imported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLOCKS = {"h": "us", "m": "us", "s": "us", "ms": "us", "us": "us", "ns": "ns"}
 
 
 def type_name(given: Any) -> str:
-    """The name of a type in a schema; what has none gives a text that names no type."""
+    """The name of a type in a schema; a type without one gives a text that names no type."""
     if isinstance(given, str):
         return given
     bases = given.__mro__ if isinstance(given, type) else type(given).__mro__
@@ -77,7 +77,7 @@ def _pandas(given: Any) -> str:
 
 
 def _zone(zone: Any) -> str:
-    """A fixed offset such as UTC+02:00 without the letters."""
+    """A fixed offset, such as that of UTC+02:00, without the letters."""
     return re.sub(r"^UTC(?=[+-])", "", str(zone))
 
 
@@ -97,5 +97,5 @@ def _arrow(given: Any) -> str:
         return type_name(given.value_type)
     if re.match(r"(large_|fixed_size_)?list(_view)?<", text):
         return f"list<{type_name(given.value_type)}>"
-    # Arrow writes float32 as "float", which in a dict could mean either: there it is refused.
+    # Arrow writes float32 as "float", which could mean either in a dict: there it is refused.
     return "float32" if text == "float" else text

@@ -30,7 +30,7 @@ from gpumatch.store.verified import facts_of, is_marked, mark
 Verify: TypeAlias = "bool | Literal['once']"
 
 FORMAT = 5
-FEATURES = frozenset({"patterns"})  # that an index may have, and that a reader which does not know them must refuse
+FEATURES = frozenset({"patterns"})  # a reader must refuse an index with features that it does not know
 MANIFEST = "manifest.json"
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
 _DRAFT = re.compile(r"\.(manifest\.json|s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy)\.[0-9]+\.tmp")
@@ -38,11 +38,11 @@ _DRAFT = re.compile(r"\.(manifest\.json|s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy)\.[0-9
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a directory holds: facts, and for each segment facts and arrays."""
+    """Contents of a directory: facts, and for each segment facts and arrays."""
 
     meta: dict[str, Any]
     segments: list[tuple[dict[str, Any], dict[str, NDArray[Any]]]]
-    digest: str  # of everything, so that it can name this version of the index
+    digest: str  # of everything, so that it identifies this version of the index
     nbytes: int  # of the files
 
 
@@ -51,7 +51,7 @@ def write(
     meta: Mapping[str, Any],
     segments: Sequence[tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]],
 ) -> str:
-    """Save an index, in the place of the one that is there if there is one. Returns the digest."""
+    """Save an index, replacing the one that is there, if any. Returns the digest."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def _write(
         entries.append({**facts, "arrays": files})
     manifest = {"format": FORMAT, "features": [], **meta, "segments": entries}
     digest = _digest(manifest)
-    _sync_folder(folder)  # the files must be there before what names them is
+    _sync_folder(folder)  # files must be on disk before the manifest that names them
     _replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())
     _sync_folder(folder)
     named = {entry["file"] for segment in entries for entry in segment["arrays"].values()}
@@ -167,7 +167,7 @@ def _digest(manifest: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One writer at a time, of all threads and processes: each would remove the files that the other is writing."""
+    """One writer at a time among all threads and processes: each would remove the files that the other is writing."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -177,7 +177,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _check_target(folder: Path) -> None:
-    """Save only where nothing is, where an index is, whole or damaged, or what a crash left of one."""
+    """Raise unless the folder is empty or holds an index, whole or damaged, or what a crash left of one."""
     names = sorted(os.listdir(folder))
     others = [name for name in names if not (_OWN_FILE.fullmatch(name) or _DRAFT.fullmatch(name))]
     if others and not (MANIFEST in others and (_has_manifest(folder) or len(others) < len(names))):
@@ -207,13 +207,13 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]
     return {"file": file, "size": size, "sha256": digest.hexdigest()}
 
 
-def _replace(path: Path, *parts: bytes | memoryview) -> None:
+def _replace(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a file as a whole or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(draft, "wb") as out:
-            for part in parts:
-                out.write(part)
+            for piece in pieces:
+                out.write(piece)
             out.flush()
             os.fsync(out.fileno())
         os.replace(draft, path)

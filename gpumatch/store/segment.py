@@ -26,12 +26,12 @@ from gpumatch.store.source import Source, join_sources
 from gpumatch.subscriptions.block import Attributes
 from gpumatch.subscriptions.destinations import Destinations
 
-_MIN_CHUNK = 64  # events for which a thread of their own pays
+_MIN_CHUNK = 64  # events for which a separate thread pays
 
 
 @dataclass(frozen=True)
 class Part:
-    """The index of some of a segment's clauses, why it has it, and what matching has cost so far."""
+    """The index of some of a segment's clauses, the reason for it, and what matching has cost so far."""
 
     index: FlatIndex
     choice: Choice
@@ -39,7 +39,7 @@ class Part:
     work: Workspace = field(default_factory=Workspace, compare=False)
 
     def planned(self, subscriptions: int) -> PlannedPart:
-        """What ``plan`` tells of so many live subscriptions."""
+        """The entry in ``plan`` for this part and its number of live subscriptions."""
         choice, usage = self.choice, self.usage
         note = kind_of(choice.params).note(self.index)
         reason = f"{choice.reason}; {note}" if note else choice.reason
@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Segment:
-    """Indexed subscriptions. Nothing in here ever changes, except what matching has cost."""
+    """Indexed subscriptions. Immutable, except for the measured costs of matching."""
 
     ids: Any
     texts: Any
@@ -62,7 +62,7 @@ class Segment:
 
     @classmethod
     def build(cls, source: Source, attributes: Attributes, request: Request, sample: Sequence[EventBatch]) -> Segment:
-        """``sample``: events that tell how often predicates hold; without any, widths do."""
+        """``sample``: events that show how often predicates hold; without any, their widths do."""
         attributes = attributes.covering(source.block.columns)
         book, table = encode_block(source.block, attributes)
         likelihood = likelihoods(attributes, book, table, sample)
@@ -79,7 +79,7 @@ class Segment:
         return self.table.length
 
     def rows_of_parts(self) -> list[Array]:
-        """For each part which rows it holds a clause of; those without any clause are counted with the first."""
+        """For each part, the rows that it holds a clause of; rows without any clause count with the first part."""
         marks = np.zeros((len(self.parts), len(self)), np.bool_)
         for number, part in enumerate(self.parts):
             marks[number, self.table.clause_row[part.index.first : part.index.last]] = True
@@ -88,12 +88,12 @@ class Segment:
 
     @cached_property
     def events(self) -> int:
-        """How many events to match at once."""
+        """How many events to match together."""
         return min(kind_of(part.index.params).events(part.index) for part in self.parts)
 
     @cached_property
     def ascending(self) -> bool:
-        """Are the rows that an event satisfies found in ascending order, each once?"""
+        """Are the rows that an event satisfies found in ascending order, without repeats?"""
         return len(self.parts) == 1 and bool(self.parts[0].index.meta.get("ascending"))
 
     @cached_property
@@ -104,15 +104,15 @@ class Segment:
         return used
 
     @cached_property
-    def places(self) -> dict[int | str, int]:
+    def row_of(self) -> dict[int | str, int]:
         """The row of each id."""
         return {name: row for row, name in enumerate(self.ids.to_pylist())}
 
     def arrays(self) -> dict[str, Array]:
         """All arrays by name, for saving and for counting bytes."""
         named: dict[str, Array] = {}
-        for prefix, held in (("book", self.book), ("table", self.table)):
-            named |= {f"{prefix}.{f.name}": getattr(held, f.name) for f in fields(held) if f.name != "length"}
+        for prefix, owner in (("book", self.book), ("table", self.table)):
+            named |= {f"{prefix}.{f.name}": getattr(owner, f.name) for f in fields(owner) if f.name != "length"}
         for number, part in enumerate(self.parts):
             named |= {f"index{number}.{name}": array for name, array in part.index.arrays.items()}
         return named
@@ -163,7 +163,7 @@ class Segment:
         return facts, arrays
 
     def source(self, keep: Array | None = None) -> Source:
-        """What the segment was built from, less the rows that are not to be kept."""
+        """The source that the segment was built from, without the rows that are not to be kept."""
         block = decode_table(self.attributes, self.book, self.table)
         source = Source(self.ids, self.texts, block, self.destinations, self.weights)
         return join_sources(self.attributes, [source], [keep])
@@ -171,8 +171,8 @@ class Segment:
     def match(self, batch: EventBatch, shared: Table | None = None) -> list[tuple[Array, Array]]:
         """Offsets and rows of consecutive chunks of the batch.
 
-        ``shared``: the table with rows that stand for many subscriptions each, such as destinations. An event that has
-        one of them looks no further for it.
+        ``shared``: the table with rows that stand for many subscriptions each, such as destinations. Once an event has
+        such a row, it is not looked for again.
         """
         once = shared is not None
         table = self.table if shared is None else shared
@@ -204,8 +204,8 @@ def segment_from(
     for number, part in enumerate(facts["parts"]):
         choice = Choice.from_dict(part)
         prefix = f"index{number}."
-        held = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-        index = FlatIndex(choice.params, int(part["first"]), int(part["last"]), held, dict(part["meta"]))
+        named = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        index = FlatIndex(choice.params, int(part["first"]), int(part["last"]), named, dict(part["meta"]))
         parts.append(Part(kind_of(choice.params).checked(index, len(attributes)), choice))
     ids = pa.array(arrays["ids"]) if "ids" in arrays else _strings(arrays, "ids")
     texts = None
@@ -229,7 +229,7 @@ def _destinations(arrays: Mapping[str, Array]) -> Destinations | None:
 
 
 def _checked(arrays: Mapping[str, Array], prefix: str, expected: Mapping[str, str]) -> dict[str, Array]:
-    """The arrays of one part of a segment, each there and of its type."""
+    """The arrays of one component of a segment, after checking that each exists and has its type."""
     for name, dtype in expected.items():
         found = arrays.get(f"{prefix}.{name}")
         if found is None:
@@ -246,6 +246,6 @@ def _strings(arrays: Mapping[str, Array], name: str, valid: Any = None) -> Any:
 
 
 def chunks(count: int, most: int) -> list[tuple[int, int]]:
-    """Cuts of a batch into pieces of at most ``most`` events, at least one for each thread if there are many."""
+    """Bounds of pieces of a batch with at most ``most`` events each, at least one per thread if there are many."""
     size = min(max(-(-count // threads.get_num_threads()), _MIN_CHUNK), most)
     return [(start, min(start + size, count)) for start in range(0, count, size)]

@@ -1,4 +1,4 @@
-"""A moment's subscriptions: segments, what is removed of them, and matching against them."""
+"""The subscriptions at one moment: segments, their removed rows, and matching against them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _ITER_EVENTS = 8192  # events per result of match_slices
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Segments and which of their rows are gone. Never changes, so a result made from it stays right."""
+    """Segments and which of their rows are removed. Immutable, so a result made from it stays right."""
 
     segments: tuple[Segment, ...] = ()
     dead: tuple[Array | None, ...] = ()
 
     @cached_property
     def ids(self) -> Any:
-        """Live ids in the order of insertion, as an Arrow array."""
-        parts = [
+        """Live ids in insertion order, as an Arrow array."""
+        arrays = [
             segment.ids if dead is None else segment.ids.filter(pa.array(~dead))
             for segment, dead in zip(self.segments, self.dead, strict=True)
         ]
-        return pa.concat_arrays(parts) if parts else pa.array([], pa.int64())
+        return pa.concat_arrays(arrays) if arrays else pa.array([], pa.int64())
 
     @cached_property
     def bases(self) -> list[int]:
@@ -52,27 +52,27 @@ class Snapshot:
 
     @cached_property
     def numbers(self) -> list[Array | None]:
-        """For segments with dead rows: the live number of each row within its segment, -1 if it is gone."""
+        """For segments with dead rows: the live number of each row within its segment, -1 if it is dead."""
         return [
             None if dead is None else np.where(dead, -1, np.cumsum(~dead) - 1).astype(np.int32) for dead in self.dead
         ]
 
     @cached_property
     def destinations(self) -> Destinations | None:
-        """Of the live rows."""
-        parts = []
+        """Destinations of the live rows."""
+        joined = []
         for segment, dead, live in zip(self.segments, self.dead, self.live, strict=True):
-            held = segment.destinations
-            parts.append((None if held is None else held.filter(None if dead is None else ~dead), live))
-        return join_destinations(parts)
+            own = segment.destinations
+            joined.append((None if own is None else own.filter(None if dead is None else ~dead), live))
+        return join_destinations(joined)
 
     @cached_property
     def weights(self) -> Array | None:
         """Of the live rows; None if there is none."""
         pieces = []
         for segment, dead, live in zip(self.segments, self.dead, self.live, strict=True):
-            held = segment.weights
-            pieces.append((held if held is None or dead is None else held[~dead], live))
+            own = segment.weights
+            pieces.append((own if own is None or dead is None else own[~dead], live))
         return join_weights(pieces)
 
     @cached_property
@@ -87,74 +87,74 @@ class Snapshot:
         if self.destinations is None:
             return []
         number, count = self.destinations.number, len(self.destinations.names)
-        held = []
+        found = []
         for segment, dead, first, live in zip(self.segments, self.dead, self.bases, self.live, strict=True):
             if segment.destinations is not None:
                 rows = np.full(len(segment), -1, np.int32)
                 rows[slice(None) if dead is None else ~dead] = number[first : first + live]
-                held.append((segment, _shared(segment.table, rows, count)))
-        return held
+                found.append((segment, _shared(segment.table, rows, count)))
+        return found
 
     @cached_property
     def as_one(self) -> list[tuple[Segment, Table]]:
-        """Segments with tables that have but one row, 0, for all subscriptions that live."""
-        held = []
+        """Segments with tables that have a single row, 0, for all live subscriptions."""
+        found = []
         for segment, dead in zip(self.segments, self.dead, strict=True):
             rows = np.zeros(len(segment), np.int32) if dead is None else -dead.astype(np.int32)
-            held.append((segment, _shared(segment.table, rows, 1)))
-        return held
+            found.append((segment, _shared(segment.table, rows, 1)))
+        return found
 
     @cached_property
     def live_rows(self) -> list[tuple[Segment, Array]]:
-        """Segments with the live number of the row of each of their clauses, -1 if it is gone."""
-        held = []
+        """Segments with the live number of the row of each of their clauses, -1 if it is dead."""
+        found = []
         for segment, numbers, base in zip(self.segments, self.numbers, self.bases, strict=True):
             rows = segment.table.clause_row
             if numbers is not None:
                 rows = numbers[rows]
             if base:
                 rows = np.where(rows < 0, rows, rows + np.int32(base))
-            held.append((segment, rows))
-        return held
+            found.append((segment, rows))
+        return found
 
     def find(self, name: int | str) -> tuple[int, int] | None:
         """Segment and row of a live id."""
         for number in range(len(self.segments) - 1, -1, -1):
-            row = self.segments[number].places.get(name)
+            row = self.segments[number].row_of.get(name)
             dead = self.dead[number]
             if row is not None and (dead is None or not dead[row]):
                 return number, row
         return None
 
     def destination(self, number: int, row: int) -> int | str | None:
-        """Of a row of a segment."""
-        held = self.segments[number].destinations
-        return None if held is None else held[row]
+        """Destination of a row of a segment."""
+        own = self.segments[number].destinations
+        return None if own is None else own[row]
 
-    def destinations_of(self, places: Sequence[tuple[int, int] | None], new: Any) -> list[int | str | None]:
-        """Of rows of segments; where there is no row yet, what ``new`` gives to the subscription."""
-        given = Destinations.of(new, len(places))
+    def destinations_of(self, rows: Sequence[tuple[int, int] | None], new: Any) -> list[int | str | None]:
+        """Destinations of rows of segments; for None, the one that ``new`` gives to the subscription."""
+        given = Destinations.of(new, len(rows))
         return [
-            self.destination(*place) if place is not None else None if given is None else given[at]
-            for at, place in enumerate(places)
+            self.destination(*row) if row is not None else None if given is None else given[at]
+            for at, row in enumerate(rows)
         ]
 
-    def weights_of(self, places: Sequence[tuple[int, int] | None], new: Any) -> Array | None:
-        """Of rows of segments; where there is no row yet, what ``new`` gives to the subscription."""
-        given = weight_array(new, len(places))
-        held = [None if place is None else self.segments[place[0]].weights for place in places]
-        if given is None and all(weights is None for weights in held):
+    def weights_of(self, rows: Sequence[tuple[int, int] | None], new: Any) -> Array | None:
+        """The weights of existing rows; of new subscriptions, those in ``new``."""
+        given = weight_array(new, len(rows))
+        own = [None if row is None else self.segments[row[0]].weights for row in rows]
+        if given is None and all(weights is None for weights in own):
             return None
-        found = np.full(len(places), np.nan) if given is None else given.copy()
-        for at, (place, weights) in enumerate(zip(places, held, strict=True)):
-            if place is not None:
-                found[at] = np.nan if weights is None else weights[place[1]]
+        found = np.full(len(rows), np.nan) if given is None else given.copy()
+        for at, (row, weights) in enumerate(zip(rows, own, strict=True)):
+            if row is not None:
+                found[at] = np.nan if weights is None else weights[row[1]]
         return found
 
-    def without(self, places: Iterable[tuple[int, int]]) -> Snapshot:
+    def without(self, rows: Iterable[tuple[int, int]]) -> Snapshot:
         dead = list(self.dead)
         copied: set[int] = set()
-        for number, row in places:
+        for number, row in rows:
             if number not in copied:
                 old = dead[number]
                 dead[number] = np.zeros(len(self.segments[number]), np.bool_) if old is None else old.copy()
@@ -165,7 +165,7 @@ class Snapshot:
 
 
 def _shared(table: Table, rows: Array, count: int) -> Table:
-    """The table with ``rows[i]``, below ``count`` or -1 for none, in the place of row ``i``."""
+    """The table with ``rows[i]``, below ``count`` or -1 for none, instead of row ``i``."""
     return replace(table, length=count, clause_row=read_only(rows[table.clause_row]))
 
 
@@ -200,19 +200,19 @@ class Host:
 
 
 def match_batch(snapshot: Snapshot, batch: EventBatch) -> Matches:
-    """Match a batch against every segment, and put the rows of each event together."""
+    """Match a batch against every segment, and combine the rows of each event."""
     found = [_live(snapshot, number, segment.match(batch)) for number, segment in enumerate(snapshot.segments)]
     if len(found) == 1:
         offsets, rows = found[0]
         return Matches(offsets, rows, snapshot.ids)
     offsets = np.zeros(len(batch) + 1, np.int64)
-    for part, _ in found:
-        offsets += part
+    for own, _ in found:
+        offsets += own
     rows = np.empty(int(offsets[-1]), np.int32)
     start = offsets[:-1].copy()
-    for part, numbers in found:
-        counts = np.diff(part)
-        at = np.repeat(start - part[:-1], counts) + np.arange(len(numbers))
+    for own, numbers in found:
+        counts = np.diff(own)
+        at = np.repeat(start - own[:-1], counts) + np.arange(len(numbers))
         rows[at] = numbers
         start += counts
     return Matches(offsets, rows, snapshot.ids)
@@ -226,11 +226,11 @@ def match_shared(tables: list[tuple[Segment, Table]], batch: EventBatch) -> tupl
 
 
 def _joined(chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """One result of consecutive chunks."""
+    """Consecutive chunks as one result."""
     if len(chunks) == 1:
         return chunks[0]
-    counts = np.concatenate([np.diff(part) for part, _ in chunks]) if chunks else np.zeros(0, np.int64)
-    rows = np.concatenate([part for _, part in chunks]) if chunks else np.zeros(0, np.int32)
+    counts = np.concatenate([np.diff(ends) for ends, _ in chunks]) if chunks else np.zeros(0, np.int64)
+    rows = np.concatenate([found for _, found in chunks]) if chunks else np.zeros(0, np.int32)
     return pointers(counts), rows
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions on their way into an index, and several of them as one."""
+"""Subscriptions on their way into an index, and how several sets of them are joined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpumatch.subscriptions.weights import join_weights
 
 @dataclass(frozen=True)
 class Source:
-    """Subscriptions that are not indexed yet: ids and texts as Arrow arrays (a null text: known by predicates only)."""
+    """Subscriptions that are not indexed yet: ids and texts as Arrow arrays (null text: only predicates are known)."""
 
     ids: Any
     texts: Any
@@ -30,20 +30,20 @@ class Source:
 
 
 def join_sources(attributes: Attributes, sources: Sequence[Source], keeps: Sequence[Array | None]) -> Source:
-    """One source of all rows that are to be kept, in order."""
+    """One source of all rows to keep, in order."""
     if len(sources) == 1 and keeps[0] is None:
         return sources[0]
     ids, texts, destinations, weights = [], [], [], []
     for source, keep in zip(sources, keeps, strict=True):
         mask = None if keep is None else pa.array(keep)
         ids.append(source.ids if mask is None else source.ids.filter(mask))
-        held = pa.nulls(len(source), pa.large_string()) if source.texts is None else source.texts
-        texts.append(held if mask is None else held.filter(mask))
+        own = pa.nulls(len(source), pa.large_string()) if source.texts is None else source.texts
+        texts.append(own if mask is None else own.filter(mask))
         kept = None if source.destinations is None else source.destinations.filter(keep)
         destinations.append((kept, len(ids[-1])))
-        held_weights = source.weights if keep is None or source.weights is None else source.weights[keep]
-        weights.append((held_weights, len(ids[-1])))
+        weighed = source.weights if keep is None or source.weights is None else source.weights[keep]
+        weights.append((weighed, len(ids[-1])))
     text = pa.concat_arrays(texts)
     block = join_blocks(attributes, [source.block for source in sources], keeps)
-    texts_held = None if text.null_count == len(text) else text
-    return Source(pa.concat_arrays(ids), texts_held, block, join_destinations(destinations), join_weights(weights))
+    known = None if text.null_count == len(text) else text
+    return Source(pa.concat_arrays(ids), known, block, join_destinations(destinations), join_weights(weights))

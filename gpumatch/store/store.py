@@ -1,8 +1,8 @@
-"""Subscriptions that change: indexed segments, what is removed of them, and a tail that is not indexed yet.
+"""Subscriptions that change: indexed segments, their removed rows, and a tail that is not indexed yet.
 
 Readers see one immutable ``State``, which is swapped for the next. They take no lock unless there is a tail, which
-the first of them indexes. No index is built under the lock that swaps, so adding never waits for one; and while a
-compaction builds, tails are indexed and subscriptions removed as ever.
+the first of them indexes. No index is built under the lock for swapping, so adding never waits for a build; and while
+a compaction builds, tails are indexed and subscriptions removed as usual.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gpumatch.store.source import Source, join_sources
 from gpumatch.subscriptions.block import Attributes
 from gpumatch.subscriptions.destinations import check_kind
 
-_GROWTH = 2  # a segment of at most so many times what is indexed behind it is merged with it, so that they stay few
+_GROWTH = 2  # a segment at most this many times as large as what follows is merged with it, so that segments stay few
 
 
 class State(NamedTuple):
-    """A snapshot, and the subscriptions that were added since."""
+    """A snapshot, and the subscriptions added since."""
 
     snapshot: Snapshot = Snapshot()
     tail: tuple[Source, ...] = ()
@@ -39,14 +39,14 @@ class Store:
     def __init__(self, attributes: Attributes, build: Callable[[Source], Segment]) -> None:
         self._attributes, self._build = attributes, build
         self._state = State()
-        self._tail_ids: set[int | str] = set()  # and those that are about to be changed
+        self._tail_ids: set[int | str] = set()  # and ids that are about to be changed
         self._swapping = threading.Lock()  # held for moments, never while something is built
-        self._changing = threading.RLock()  # of whoever indexes a tail, removes or replaces
+        self._changing = threading.RLock()  # held while indexing a tail, removing or replacing
         self._compacting = threading.Lock()
-        self._kept = 0  # segments that a compaction is merging: nobody else may
-        self.routes = False  # did any subscription ever have a destination?
+        self._kept = 0  # first segments, which a compaction is merging: nobody else may
+        self.routes = False  # has any subscription ever had a destination?
 
-    # What there is
+    # Contents
 
     def __len__(self) -> int:
         snapshot, tail = self._state
@@ -75,12 +75,12 @@ class Store:
     # Changes
 
     def add(self, source: Source, errors: Mapping[int, GpumatchError], collect: bool) -> dict[int, GpumatchError]:
-        """Add subscriptions without those that are wrong, if these are only collected; returns the error of each.
+        """Add subscriptions, leaving out wrong ones if errors are collected; returns the error of each.
 
-        ``errors`` are known already. If they are not collected, the first one is raised and nothing is added.
+        ``errors`` are already known. If errors are not collected, the first one is raised and nothing is added.
         """
         with self._swapping:
-            check_kind(source.destinations, [part.destinations for part in self._held()])
+            check_kind(source.destinations, [it.destinations for it in self._all()])
             errors = {**self._duplicates(source.ids, errors), **errors}
             if errors and not collect:
                 raise blamed(source.ids[min(errors)].as_py(), errors[min(errors)])
@@ -92,29 +92,29 @@ class Store:
         return errors
 
     def append(self, source: Source) -> None:
-        """Add subscriptions that are known to be right."""
+        """Add subscriptions known to be right."""
         with self._swapping:
             self._append(source)
 
     def remove(self, find: Callable[[Snapshot], Iterable[tuple[int, int]]]) -> None:
-        """Remove the rows of segments that are found."""
+        """Remove the rows of segments that ``find`` returns."""
         with self._changing:
             snapshot = self.sealed()
             self._swap(snapshot.without(find(snapshot)))
 
     def replace(self, change: Callable[[Snapshot], tuple[Iterable[tuple[int, int]], Source]]) -> None:
-        """Remove rows of segments and add others in their place, at once: readers see old or new.
+        """Remove rows of segments and add others instead, in one step: readers see old or new.
 
-        ``change`` tells which. Nobody else can add an id meanwhile that is about to come.
+        ``change`` says which. Meanwhile nobody else can add an id that is about to be added.
         """
         with self._changing:
             before = self.sealed()
-            places, source = change(before)
+            rows, source = change(before)
             while not self._reserved(source):  # another thread has just added one of them
                 before = self.sealed()
-                places, source = change(before)
+                rows, source = change(before)
             try:
-                self._swap(self._with(before.without(places), (source,)))
+                self._swap(self._with(before.without(rows), (source,)))
             finally:
                 with self._swapping:
                     self._tail_ids.difference_update(source.ids.to_pylist())
@@ -125,7 +125,7 @@ class Store:
             raise blamed(source.ids[0].as_py(), error)
         names = source.ids.to_pylist()
         with self._swapping:
-            check_kind(source.destinations, [part.destinations for part in self._held()])
+            check_kind(source.destinations, [it.destinations for it in self._all()])
             if not self._tail_ids.isdisjoint(names):
                 return False
             self._tail_ids.update(names)
@@ -133,16 +133,16 @@ class Store:
         return True
 
     def compact(self) -> None:
-        """Rebuild everything as one segment, without what is removed.
+        """Rebuild everything as one segment, without removed rows.
 
-        What is added or removed meanwhile is so afterwards, too.
+        Subscriptions added or removed meanwhile stay so.
         """
         with self._compacting:
             try:
                 with self._changing:
-                    self._kept = len(self._state.snapshot.segments)  # what is built anew need not be merged before
+                    self._kept = len(self._state.snapshot.segments)  # these are rebuilt, so need not be merged first
                     before = self.sealed()
-                    if self._kept == 0:  # the tail is all there is, and has just been built
+                    if self._kept == 0:  # the tail was everything, and has just been built
                         return
                     self._kept = len(before.segments)
                 sources = _sources(before)
@@ -153,12 +153,12 @@ class Store:
                 self._kept = 0
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Begin with a snapshot: one that was saved, or another matcher's."""
+        """Start with a snapshot: a saved one, or another matcher's."""
         self._state = State(snapshot)
         self.routes = any(segment.destinations is not None for segment in snapshot.segments)
 
     def _swap(self, snapshot: Snapshot, sealed: int = 0) -> None:
-        """Show another snapshot, which holds so many of the tail's sources."""
+        """Publish another snapshot, which includes the first ``sealed`` sources of the tail."""
         with self._swapping:
             left = self._state.tail[sealed:]
             if sealed:
@@ -172,7 +172,7 @@ class Store:
             self._state = self._state._replace(tail=(*self._state.tail, source))
 
     def _with(self, snapshot: Snapshot, sources: Sequence[Source]) -> Snapshot:
-        """With one more segment. Those that are not much larger are merged with it."""
+        """The snapshot with one more segment, merged with those before it that are not much larger."""
         segments, dead = list(snapshot.segments), list(snapshot.dead)
         merged, length = list(sources), sum(map(len, sources))
         while len(segments) > self._kept and len(segments[-1]) <= _GROWTH * length:
@@ -185,25 +185,25 @@ class Store:
     # Ids
 
     def other_type(self, names: Any) -> IdError | None:
-        """The error of ids of another type than those that are there."""
-        held = self.id_type()
-        if held is None or held == names.type or len(names) == 0:
+        """The error of ids of another type than the existing ones."""
+        known = self.id_type()
+        if known is None or known == names.type or len(names) == 0:
             return None
         kinds = {True: "strings", False: "integers"}
-        mine, others = kinds[names.type != pa.int64()], kinds[held != pa.int64()]
+        mine, others = kinds[names.type != pa.int64()], kinds[known != pa.int64()]
         new = f"the new ones, such as {names[0].as_py()!r}, are {mine}"
         return IdError(f"ids are all strings or all integers: {new}, those added before {others}")
 
     def id_type(self) -> Any:
-        """Of the ids that are there; None if there are none."""
-        return next((part.ids.type for part in self._held() if len(part.ids)), None)
+        """Type of the existing ids; None if there are none."""
+        return next((it.ids.type for it in self._all() if len(it.ids)), None)
 
-    def _held(self) -> list[Segment | Source]:
+    def _all(self) -> list[Segment | Source]:
         snapshot, tail = self._state
         return [*snapshot.segments, *tail]
 
     def _duplicates(self, names: Any, rejected: Mapping[int, GpumatchError]) -> dict[int, GpumatchError]:
-        """The error of each id that is there already, occurs twice, or is of another type than those there."""
+        """The error of each id that exists already, occurs twice, or has another type than the existing ones."""
         if error := self.other_type(names):
             return dict.fromkeys(range(len(names)), error)
         errors: dict[int, GpumatchError] = {}
@@ -221,25 +221,25 @@ class Store:
 
 
 def _sources(snapshot: Snapshot) -> list[Source]:
-    """What the segments hold that lives."""
+    """The live subscriptions of the segments."""
     keeps: list[Array | None] = [None if dead is None else ~dead for dead in snapshot.dead]
     return [segment.source(keep) for segment, keep in zip(snapshot.segments, keeps, strict=True)]
 
 
 def _rebased(built: Segment, before: Snapshot, now: Snapshot) -> Snapshot:
-    """A segment of all that lived before, and what has changed since: more segments, and removed rows."""
-    held = {id(segment): dead for segment, dead in zip(now.segments, now.dead, strict=True)}
+    """A segment of everything that lived before, and what has changed since: more segments, and removed rows."""
+    current = {id(segment): dead for segment, dead in zip(now.segments, now.dead, strict=True)}
     gone: list[int | str] = []
     for segment, dead in zip(before.segments, before.dead, strict=True):
-        after = held.pop(id(segment), np.ones(len(segment), np.bool_))  # one that is not there any more is all gone
+        after = current.pop(id(segment), np.ones(len(segment), np.bool_))  # a segment that is gone has no rows left
         if after is not None:
             gone += segment.ids.filter(pa.array(after if dead is None else after & ~dead)).to_pylist()
-    since = [(segment, dead) for segment, dead in zip(now.segments, now.dead, strict=True) if id(segment) in held]
+    since = [(segment, dead) for segment, dead in zip(now.segments, now.dead, strict=True) if id(segment) in current]
     snapshot = Snapshot((built, *(segment for segment, _ in since)), (None, *(dead for _, dead in since)))
-    return snapshot.without((0, built.places[name]) for name in gone)
+    return snapshot.without((0, built.row_of[name]) for name in gone)
 
 
 def blamed(id: Any, error: GpumatchError) -> GpumatchError:
-    """The error of a subscription."""
+    """The error, with the id of its subscription."""
     error.id = id
     return error

@@ -60,7 +60,7 @@ class Binding:
             self.keep([at for at in range(len(self.rows)) if at not in bad])
 
     def keep(self, places: list[int]) -> None:
-        """Go on with these of the rows."""
+        """Drop all other rows."""
         self.rows = self.rows[places]
         self.owners = None if self.owners is None else self.owners[places]
         self.columns = [[column[at] for at in places] for column in self.columns]
@@ -68,7 +68,7 @@ class Binding:
         self._ranges = {at: pair and (pair[0][places], pair[1][places]) for at, pair in self._ranges.items()}
 
     def only(self, places: list[int]) -> Binding:
-        """The same of some of the rows."""
+        """A copy with some of the rows."""
         part = copy(self)
         part.keep(places)
         return part
@@ -77,7 +77,7 @@ class Binding:
         return self.attributes.schema[predicate.attribute]
 
     def _bind_ranges(self, predicate: Predicate) -> tuple[Array, Array] | None:
-        """First and last keys as arrays, for what large sets mostly hold: exact numbers, and equal strings."""
+        """First and last keys as arrays, for the common constants: exact numbers and strings."""
         type, op = self._type(predicate), predicate.op
         slots = [value for value in predicate.values if isinstance(value, Slot)]
         if type.multi or op == "in" or len(slots) < len(predicate.values):
@@ -132,7 +132,7 @@ class Binding:
         return sets
 
     def literals(self, literal: Literal) -> list[Predicates]:
-        """A predicate for every row, or two where what must not be in a list needs the list to be there."""
+        """A predicate per row, or two: NOT of a list's elements also needs the list to be present."""
         at = self.attributes.schema.index(literal.attribute)
         if isinstance(literal, Values):
             return [self._values(at, literal.formula)]
@@ -165,7 +165,7 @@ class Binding:
         )
 
     def _plain_range(self, at: int, formula: Formula) -> tuple[Array, Array] | None:
-        """The range of a formula that is a predicate, or an intersection of numeric ones, bound as arrays."""
+        """The range of one predicate, or of an intersection of numeric ones, if all were bound as arrays."""
         if isinstance(formula, int):
             ranges = self._ranges[formula]
             return ranges if ranges is None or ranges[0].ndim == 1 else None
@@ -180,7 +180,7 @@ class Binding:
         return reduce(np.maximum, [lo for lo, _ in pairs]), reduce(np.minimum, [hi for _, hi in pairs])
 
     def _flipped(self, number: int) -> tuple[Array, Array] | None:
-        """The range of a negated comparison with one open side, which is a range again."""
+        """The range of a negated comparison that is open on one side: again a range."""
         item, ranges = self.program[number], self._ranges[number]
         if ranges is None or not isinstance(item, Predicate) or item.op not in ("<", "<=", ">", ">="):
             return None
@@ -271,7 +271,7 @@ def bound_set(predicate: Predicate, type: AttributeType, given: Sequence[str] = 
 
 
 def formula_set(formula: Formula, sets: Mapping[int, Set], kind: Kind) -> Set:
-    """The values that a formula stands for, given those of its predicates."""
+    """The set of values of a formula, given those of its predicates."""
     if isinstance(formula, int):
         return sets[formula]
     connective, parts = formula

@@ -46,19 +46,19 @@ _KINDS = {code: kind for kind, code in OPERATORS.items()}
 
 
 def op_item(kind: Connective | bool, arity: int) -> int:
-    """The number that stands for an operator in a program."""
+    """An operator as a program item."""
     return -(1 + OPERATORS[kind] + OP_BASE * arity)
 
 
 def operator_of(item: int) -> Op | bool:
-    """The operator that a number in a program stands for."""
+    """The operator of a program item."""
     arity, code = divmod(-1 - item, OP_BASE)
     kind = _KINDS[code]
     return kind if isinstance(kind, bool) else Op(kind, arity)
 
 
 def op_items(operators: Array, arity: Array) -> Array:
-    """The same for arrays of numbers as in OPERATORS."""
+    """``op_item`` of arrays of operator codes."""
     items: Array = -(1 + operators + OP_BASE * arity)
     return items
 
@@ -74,8 +74,8 @@ class Attributes:
 
     schema: Schema
     multi: Array  # bool: a list attribute
-    presence: Array  # int32: the column that tells whether the attribute is there
-    single: Array  # bool: a float32 attribute, whose values are rounded to that
+    presence: Array  # int32: the column with the presence of the attribute
+    single: Array  # bool: a float32 attribute, whose values are rounded to float32
     patterns: Array  # int32, by attribute of the schema: the column of its patterns, even if there is none yet; or -1
     owners: tuple[int, ...] = ()  # the attributes whose patterns have columns
 
@@ -97,7 +97,7 @@ class Attributes:
         return len(self.multi)
 
     def covering(self, columns: int) -> Attributes:
-        """With so many columns, if there are fewer: those of patterns."""
+        """Extended to ``columns`` columns by those of patterns, if there are fewer."""
         if columns <= len(self):
             return self
         first = len(self) - len(self.owners)
@@ -112,7 +112,7 @@ class Attributes:
         )
 
     def elements(self, attribute: int, pattern: bool) -> int:
-        """The column that lists an attribute's values, or the patterns that these satisfy."""
+        """The column that lists an attribute's values, or the patterns they satisfy."""
         return int(self.patterns[attribute]) if pattern else attribute
 
     def of_kind(self, kind: Kind) -> Array:
@@ -140,7 +140,7 @@ class Block:
 
     @property
     def columns(self) -> int:
-        """Columns up to the last that predicates test."""
+        """The number of columns up to the last one tested."""
         return int(self.predicates.attribute.max(initial=-1)) + 1
 
 
@@ -197,7 +197,7 @@ class BlockBuilder:
         return found
 
     def range_sets(self, attribute: Array | int, lo: Array, hi: Array) -> Predicates:
-        """A SET per row of the ranges ``lo[row, i]..hi[row, i]``, which ascend; those that are empty or repeat go."""
+        """A SET per row of the ascending ranges ``lo[row, i]..hi[row, i]``, without empty and repeated ones."""
         self._close_ranges()
         attribute = np.broadcast_to(attribute, len(lo))
         strings = self._strings[attribute][:, None]
@@ -213,7 +213,7 @@ class BlockBuilder:
         self._range_count += len(ranges)
 
     def _close_ranges(self) -> None:
-        """Give the ranges that were added one by one their place before those that follow."""
+        """Append the ranges that were added one by one, before others follow."""
         if self._single_ranges:
             attribute, lo, hi = np.array(self._single_ranges, np.int64).reshape(-1, 3).T
             self._add_ranges(Predicates.of(attribute, RANGE, lo, hi))
@@ -243,7 +243,7 @@ class BlockBuilder:
         self._clauses.append((rows, programs, counts, predicates))
 
     def build(self, length: int) -> Block:
-        """The block of all that was added."""
+        """The block of everything added."""
         self._close_ranges()
         rows, programs, counts = (
             np.concatenate([np.zeros(0, dtype), *(clauses[at] for clauses in self._clauses)]).astype(dtype, copy=False)
@@ -259,7 +259,7 @@ class BlockBuilder:
 
 
 def shared(block: Block) -> Block:
-    """The block with one predicate for those of its programs that are equal, and without sets that nobody has."""
+    """The block with equal predicates of programs merged, and without unused ranges."""
     own = int(block.clause_ptr[-1])
     leaves = block.predicates.take(slice(own, None))
     if len(leaves) == 0:
@@ -272,7 +272,7 @@ def shared(block: Block) -> Block:
 
 
 def _without_repeats(block: Block) -> Block:
-    """The block with one program for those that are equal."""
+    """The block with equal programs merged."""
     if len(block.program_item) == 0:
         return block
     first, number = equal_programs(block.program_ptr, block.program_item)

@@ -22,11 +22,11 @@ class Destinations:
     """The destination of each of some subscriptions. There is at least one."""
 
     names: Any  # Arrow array of int64 or large_string, distinct
-    number: Array  # int32, by subscription: its destination's place in the names, or -1 for none
+    number: Array  # int32, by subscription: the position of its destination in ``names``, or -1 for none
 
     @classmethod
     def of(cls, given: Any, count: int) -> Destinations | None:
-        """What ``destination=`` holds, one for all or one each, for so many subscriptions; None if they have none."""
+        """From ``destination=``: one for all ``count`` subscriptions or one each; None if there is none."""
         if given is None:
             return None
         if isinstance(given, (str, int, np.integer)):
@@ -48,7 +48,7 @@ class Destinations:
         return int(self.names.nbytes) + self.number.nbytes
 
     def filter(self, keep: Array | None) -> Destinations:
-        """Those of the subscriptions that are kept; None keeps all."""
+        """Of the kept subscriptions only; None keeps all."""
         return self if keep is None else Destinations(self.names, self.number[keep])
 
     def arrays(self) -> dict[str, Array]:
@@ -60,7 +60,7 @@ class Destinations:
 
 
 def join_destinations(parts: Sequence[tuple[Destinations | None, int]]) -> Destinations | None:
-    """One for several runs of subscriptions, given with their lengths.
+    """Destinations of several groups of subscriptions, given with their sizes.
 
     Its names are those in use, in the order of their first subscriptions.
     """
@@ -88,7 +88,7 @@ def join_destinations(parts: Sequence[tuple[Destinations | None, int]]) -> Desti
 
 
 def check_kind(new: Destinations | None, held: Iterable[Destinations | None]) -> None:
-    """New destinations must be of the type of those that are held."""
+    """New destinations must have the type of the existing ones."""
     old = next((part for part in held if part is not None), None)
     if new is not None and old is not None and new.names.type != old.names.type:
         kinds = ("strings", "integers")

@@ -1,4 +1,4 @@
-"""What subscriptions come as: ids and tables."""
+"""Checks and conversions of ids and tables."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _python_ids(ids: list[Any]) -> list[Any]:
 
 
 def id_problem(name: Any, first: Any) -> str:
-    """What is wrong with an id, given the first one; the empty string if nothing is."""
+    """What is wrong with an id, compared with the first one; empty if nothing is."""
     if isinstance(name, bool) or not isinstance(name, (str, int, np.integer)):
         return f"ids are all strings or all integers, found {name!r}"
     if isinstance(name, str) != isinstance(first, str):
@@ -84,7 +84,7 @@ def id_problem(name: Any, first: Any) -> str:
 
 
 def _are_plain(ids: list[Any]) -> bool:
-    """Whether all ids are good at first sight."""
+    """Whether all ids are plainly valid, by a quick check."""
     kinds = set(map(type, ids))
     return (kinds == {int} and min(ids) >= MIN and max(ids) <= MAX) or (kinds == {str} and "".join(ids).isascii())
 
@@ -95,7 +95,7 @@ def bad_ids(ids: list[Any], held: Any) -> dict[int, IdError]:
         return {}
     good = [name for name in ids if not id_problem(name, name)]
     fitting = (name for name in good if held is None or isinstance(name, str) == (held != pa.int64()))
-    first = next(fitting, good[0] if good else None)  # of the type of the ids that are held, if there is one
+    first = next(fitting, good[0] if good else None)  # of the type of the existing ids, if any
     problems = ((at, id_problem(name, name if first is None else first)) for at, name in enumerate(ids))
     return {at: IdError(problem) for at, problem in problems if problem}
 

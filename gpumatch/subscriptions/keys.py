@@ -17,7 +17,7 @@ from gpumatch.schema import AttributeType
 from gpumatch.subscriptions.predicates import EMPTY
 
 _INTEGER_TOO_LONG = r"^[+-]?[0-9]{16,}$"  # may lie between two floats
-# What Arrow reads as the language does.
+# Texts that Arrow and the language read alike.
 _DATES = "^'[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}'$"
 _TIMES = "^'[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?)?'$"
 _NANOS = 1000  # in a microsecond
@@ -65,7 +65,7 @@ def exact_keys(column: Any, is_float: Array) -> tuple[Array, Array]:
 
 
 def least_keys(type: AttributeType, values: Array, above: bool) -> tuple[Array, Array]:
-    """The least key of a value that is not below (``above``: that is above) each given one; and where there is none."""
+    """The least key at or above each value (``above``: strictly above), and where there is none."""
     if type.kind == "float":
         keys = _least_float_keys(values, above)
         return np.where(keys <= ~INF_KEY, MIN, keys), keys > INF_KEY
@@ -100,7 +100,7 @@ def _least_float_keys(values: Array, above: bool) -> Array:
 
 
 def clock_keys(column: Sequence[str], slot: SlotKind, type: AttributeType) -> Array | None:
-    """Keys of dates, and of times on a clock without zone, that are written in the plainest way."""
+    """Keys of dates and zoneless timestamps in the common notation."""
     dates = type.kind == "date" or slot == "date"
     if slot not in ("literal", "date", *([] if dates else ["timestamp"])) or type.zone is not None:
         return None
@@ -119,7 +119,7 @@ def clock_keys(column: Sequence[str], slot: SlotKind, type: AttributeType) -> Ar
 
 
 def string_ranges(op: str, columns: Sequence[Sequence[str]], key: Callable[[Cut], int]) -> tuple[Array, Array] | None:
-    """Lower and upper cuts of comparisons with strings; ``key`` tells that of a cut."""
+    """Lower and upper cuts of comparisons with strings; ``key`` maps a cut to its key."""
     texts = {text for column in columns for text in column}
     if any(text[0] != "'" for text in texts):
         return None
@@ -147,7 +147,7 @@ def string_ranges(op: str, columns: Sequence[Sequence[str]], key: Callable[[Cut]
 def prefix_ranges(
     column: Sequence[str], type: AttributeType, range_of: Callable[[Sequence[Cut]], tuple[int, int]]
 ) -> tuple[Array, Array] | None:
-    """Cuts around what LIKE patterns match; ``range_of`` tells the keys of those around a prefix."""
+    """Cuts around what LIKE patterns match; ``range_of`` gives the keys around a prefix."""
     try:
         prefixes = {text: constant(text, "like") for text in set(column)}
     except ParseError:

@@ -23,13 +23,13 @@ from gpumatch.subscriptions.predicate_rows import Rows, plain
 from gpumatch.subscriptions.texts import add_texts
 
 LONG_FORM = ("id", "attribute", "op", "value", "values")  # the columns of a table of predicates
-_AT_ONCE = 1 << 20  # rows that are read at once, with all others of their last id
+_AT_ONCE = 1 << 20  # rows per chunk, plus the remaining rows of its last id
 
 
 def predicate_block(
     attributes: Attributes, table: Any, splitting: Splitting
 ) -> tuple[Any, Any, Block, dict[int, GpumatchError]]:
-    """Ids in the order of first appearance, texts of those that are no mere ranges, block, and errors by number."""
+    """Ids in the order of first appearance, texts of those that are more than ranges, block, and errors by number."""
     lacking = sorted({"id", "attribute", "op"} - set(table.column_names))
     if not {"value", "values"} & set(table.column_names):
         lacking.append("value")
@@ -55,14 +55,14 @@ def predicate_block(
 
 
 def _takeable(kind: Any) -> Any:
-    """The type with strings in the place of string views, as polars has them, from which Arrow cannot take rows."""
+    """The type with strings instead of the string views of polars, from which Arrow cannot take rows."""
     if is_list(kind):
         return pa.large_list(_takeable(kind.value_type))
     return pa.large_string() if pa.types.is_string_view(kind) else kind
 
 
 def _owners(table: Any) -> tuple[Any, Array, Array | None]:
-    """Ids in the order of appearance, each row's, ascending, and where the rows stood if they did not ascend."""
+    """Ids in order of appearance, the id number of each row, ascending, and the rows' positions if reordered."""
     column = plain(table["id"])
     if column.null_count:
         raise IdError(f"column 'id' has a null at position {pc.index(column.is_null(), True).as_py()}")
@@ -78,7 +78,7 @@ def _owners(table: Any) -> tuple[Any, Array, Array | None]:
 
 
 class _Reader:
-    """Puts rows of the table into a block: the rows of an id come together."""
+    """Puts rows of the table into a block; the rows of an id come together."""
 
     def __init__(self, attributes: Attributes, splitting: Splitting) -> None:
         self.builder = BlockBuilder(attributes.schema)
@@ -98,7 +98,7 @@ class _Reader:
         beside = logical | (self._splitting is Splitting.NEVER)
         known = joining | rows.fast & (~rows.negated | beside[number])
         slow = np.bincount(number, weights=~known) > 0
-        slow |= operators > MAX_DEPTH  # so many may be too deep
+        slow |= operators > MAX_DEPTH  # they may be nested too deep
         if self._splitting is Splitting.PRODUCTS:
             slow |= logical
         self._check_operands(rows, given, position, np.bincount(number, weights=~rows.known) == 0)
@@ -108,7 +108,7 @@ class _Reader:
         self._add_fast(rows, given, ~(slow | bad)[number])
 
     def _arities(self, rows: Rows, owner: Array, position: Array) -> Array:
-        """How many operands the operators take; those that are not as they must be go to ``errors``."""
+        """The number of operands of each operator; bad ones go to ``errors``."""
         arity = rows.arities()
         usual = np.where(rows.connective == OPERATORS["not"], 1, 2)
         arity = np.where(arity == 0, usual, arity)
@@ -134,7 +134,7 @@ class _Reader:
             self.errors.setdefault(number, error)
 
     def _add_fast(self, rows: Rows, given: Postfix, chosen: Array) -> None:
-        """Comparisons of numbers, and operators on them, as whole columns."""
+        """Numeric comparisons and operators on them, as whole columns."""
         given, tests = given.take(chosen), rows.tests().take(chosen)
         if not tests.negated.any() and (given.operator < 0).all():
             add_conjunctions(self.builder, given.row[given.starts], given.number, tests.predicates)
@@ -145,7 +145,7 @@ class _Reader:
         add_programs(self.builder, given, tests)
 
     def _add_slow(self, rows: Rows, given: Postfix, chosen: Array) -> None:
-        """Ids that have a predicate which is no comparison of numbers, through expressions."""
+        """Ids with a predicate other than a numeric comparison, by way of text."""
         at = np.flatnonzero(chosen)
         programs: dict[int, list[Item]] = {}
         items = rows.items(self._attributes.schema, at, given.arity)

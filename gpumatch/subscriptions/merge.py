@@ -1,4 +1,4 @@
-"""Blocks back from tables, and several blocks into one: what merging segments takes."""
+"""Several blocks into one, for merging segments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def join_blocks(attributes: Attributes, blocks: Sequence[Block], keeps: Sequence
 
 
 def _kept(block: Block, keep: Array | None) -> Block:
-    """The block without the clauses of other rows. Ranges and programs that nobody uses any more go, too."""
+    """The block with the kept rows only, without ranges and programs that become unused."""
     if keep is None:
         return block
     clauses = np.flatnonzero(keep[block.clause_row])
@@ -88,7 +88,7 @@ def _kept(block: Block, keep: Array | None) -> Block:
 
 
 def _renumbered(block: Block, strings: Array, pool: dict[bytes, int]) -> Block:
-    """The block with cuts of strings that point into a common pool, to which its strings are added."""
+    """The block with its strings moved to a common pool."""
     if not block.pool:
         return block
     held = (block.predicates, block.ranges)

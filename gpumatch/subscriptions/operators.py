@@ -1,4 +1,4 @@
-"""Subscriptions whose predicates and operators come as columns, in postfix order, put into blocks as a whole."""
+"""Columns of predicates and operators in postfix order to blocks."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Postfix:
 
     @cached_property
     def number(self) -> Array:
-        """The place of each row's subscription among those that there are."""
+        """The number of each row's subscription, from 0."""
         return np.repeat(np.arange(len(self.starts)), self.lasts - self.starts + 1)
 
     @cached_property
     def height(self) -> Array:
-        """How many results there are after each row."""
+        """The height of the stack after each row."""
         steps = np.where(self.operator < 0, 1, 1 - self.arity)
         total = np.cumsum(steps)
         height: Array = total - (total - steps)[self.starts][self.number]
         return height
 
     def lacking(self) -> Array:
-        """The first operator of each subscription that finds fewer operands than it takes."""
+        """The first operator of each subscription that lacks operands."""
         wrong = np.flatnonzero((self.operator >= 0) & (self.height < 1))
         return wrong[np.flatnonzero(np.diff(self.row[wrong], prepend=-1))]
 
@@ -83,7 +83,7 @@ def add_conjunctions(
 
 
 def add_branches(builder: BlockBuilder, given: Postfix, tests: Tests) -> Array:
-    """Add the subscriptions that are an OR of ANDs of ranges, a clause for each branch; tells which rows these had."""
+    """Add subscriptions that are an OR of ANDs of ranges, one clause per branch; returns a mask of their rows."""
     other: Array = (given.operator >= 0) & (given.operator != OP_AND) | (given.operator < 0) & tests.negated
     others = np.bincount(given.number, weights=other, minlength=len(given.starts))
     root_or = ((given.operator == OP_OR) & (given.height == 1))[given.lasts]
@@ -128,7 +128,7 @@ def _tops(given: Postfix, root: Array) -> Array:
 
 
 def _add_items(builder: BlockBuilder, given: Postfix, tests: Tests, rest: Array, parts: Array) -> Array:
-    """Add programs of the rows ``rest``, which leave so many results in each subscription; returns their numbers."""
+    """Add programs of the rows ``rest``; ``parts`` results per subscription are ANDed. Returns their numbers."""
     is_test = given.operator < 0
     negated = is_test & tests.negated
     width = np.where(rest, 1 + negated, 0)

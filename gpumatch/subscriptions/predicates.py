@@ -29,7 +29,7 @@ class Predicates:
 
     @classmethod
     def of(cls, attribute: Array | int, kind: Array | int, lo: Array, hi: Array) -> Predicates:
-        """With arrays of the right types; one attribute or kind may stand for all."""
+        """From arrays of any integer type; attribute and kind may be one number for all."""
         columns = (np.full(len(lo), one) if isinstance(one, int) else one for one in (attribute, kind, lo, hi))
         return cls(*(column.astype(dtype, copy=False) for column, dtype in zip(columns, _TYPES, strict=True)))
 
@@ -48,7 +48,7 @@ class Predicates:
         return Predicates(*(column[at] for column in self.columns()))
 
     def put(self, at: Array, others: Predicates) -> None:
-        """Write others into these places."""
+        """Overwrite the predicates at some positions."""
         for mine, theirs in zip(self.columns(), others.columns(), strict=True):
             mine[at] = theirs
 
@@ -56,18 +56,18 @@ class Predicates:
         return Predicates(*(np.repeat(column, times) for column in self.columns()))
 
     def with_ends(self, at: Array, lo: Array, hi: Array) -> Predicates:
-        """The same with other ends in some places."""
+        """A copy with other ends at some positions."""
         changed = Predicates(self.attribute, self.kind, self.lo.copy(), self.hi.copy())
         changed.lo[at], changed.hi[at] = lo, hi
         return changed
 
     def has_ranges(self) -> Array:
-        """Which of them have ranges in the second struct."""
+        """Which predicates have ranges in the second struct."""
         marks: Array = (self.kind != RANGE) & (self.kind != NULL)
         return marks
 
     def never(self, strings: Array) -> Array:
-        """Which of them nothing satisfies; ``strings`` tells the columns of strings.
+        """Which predicates no value satisfies; ``strings`` marks the columns of strings.
 
         Cuts of strings do not sort yet: an empty range of them is EMPTY.
         """
@@ -78,7 +78,7 @@ class Predicates:
         return empty
 
     def with_own(self, ranges: Predicates) -> tuple[Predicates, Predicates]:
-        """These and the ranges that they have, without those that nobody has."""
+        """The predicates with their ranges, without unused ones."""
         sets = np.flatnonzero(self.has_ranges())
         count = len(ranges)
         opened = np.bincount(self.lo[sets], minlength=count + 1) - np.bincount(self.hi[sets], minlength=count + 1)
@@ -89,14 +89,14 @@ class Predicates:
         return self.with_ends(sets, place[self.lo[sets]], place[self.hi[sets]]), ranges.take(used)
 
     def with_cuts(self, strings: Array, numbers: Array) -> Predicates:
-        """The same after strings got other numbers."""
+        """A copy after strings were renumbered."""
         at = self.cuts(strings)
         if len(at) == 0:
             return self
         return self.with_ends(at, _moved(self.lo[at], numbers), _moved(self.hi[at], numbers))
 
     def cuts(self, strings: Array) -> Array:
-        """Those whose ends are cuts of strings."""
+        """Positions of predicates whose ends are cuts of strings."""
         is_empty = (self.lo == EMPTY[0]) & (self.hi == EMPTY[1])
         return np.flatnonzero((self.kind == RANGE) & strings[self.attribute] & ~is_empty)
 

@@ -20,7 +20,7 @@ _TABLE = 1 << 22  # integers up to which a table of all is faster than hashing
 
 @dataclass(slots=True)
 class Programs:
-    """Programs in the order in which they were added. In them items are operators, or places among the leaves."""
+    """Programs in the order in which they were added. Items are operators, or positions among the leaves."""
 
     _count: int = 0
     _chunks: list[tuple[Array, Array, Predicates]] = field(default_factory=list)  # lengths, items, leaves
@@ -38,7 +38,7 @@ class Programs:
         return self.add(np.full(count, len(items)), item.ravel(), Predicates.join(leaves))
 
     def add(self, lengths: Array, item: Array, leaves: Predicates) -> Array:
-        """Programs one after another: an item below 0 is an operator, others are places among the leaves.
+        """Programs one after another: an item below 0 is an operator, others are positions among the leaves.
 
         The items are taken over, and may be changed. Returns the numbers of the programs.
         """
@@ -76,7 +76,7 @@ def renumber(item: Array, number: Array, first: int = 0) -> None:
 
 
 def share(leaves: Predicates, ranges: Predicates) -> tuple[Array, Predicates]:
-    """For each leaf its number among those that differ, and these."""
+    """The number of each leaf among the distinct ones, and these."""
     at = np.flatnonzero(leaves.has_ranges())
     if len(at):
         same = at[_first_equal(leaves.lo[at], leaves.hi[at], ranges)]
@@ -86,7 +86,7 @@ def share(leaves: Predicates, ranges: Predicates) -> tuple[Array, Predicates]:
 
 
 def equal_programs(ptr: Array, item: Array) -> tuple[Array, Array]:
-    """The places of distinct programs, in their order, and for each program which of them it equals."""
+    """The positions of distinct programs, and for each program which of them it equals."""
     return _firsts(_as_binary(ptr, item))
 
 
@@ -98,7 +98,7 @@ def _as_binary(ptr: Array, numbers: Array) -> Any:
 
 
 def _first_equal(lo: Array, hi: Array, ranges: Predicates) -> Array:
-    """For each span of the ranges the first that holds the same."""
+    """For each span of ranges, the first one with the same content."""
     held = ranges.take(spans(lo, hi - lo))
     content = np.stack([held.attribute.astype(np.int64), held.lo, held.hi], axis=1)
     first, number = _firsts(_as_binary(pointers(hi - lo), content))
@@ -106,7 +106,7 @@ def _first_equal(lo: Array, hi: Array, ranges: Predicates) -> Array:
 
 
 def distinct(leaves: Predicates) -> tuple[Array, Array]:
-    """The places of distinct leaves, in their order, and for each leaf which of them it equals."""
+    """The positions of distinct leaves, and for each leaf which of them it equals."""
     numbered = [_firsts(pa.array(column)) for column in (leaves.lo, leaves.hi)]
     columns = int(leaves.attribute.max(initial=0)) + 1
     numbered.append(_dense(leaves.attribute.astype(np.int64) * _KINDS + leaves.kind, columns * _KINDS))
@@ -130,7 +130,7 @@ def _dense(values: Array, size: int) -> tuple[Array, Array]:
 
 
 def _firsts(values: Any) -> tuple[Array, Array]:
-    """The places where values of an Arrow array occur first, in their order, and for each value which of them it is."""
+    """The positions of first occurrences in an Arrow array, and for each value which of them it equals."""
     number = values.dictionary_encode().indices.to_numpy()
     # Numbers are given in the order of appearance, so a new one is above all before it.
     return np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1)), number

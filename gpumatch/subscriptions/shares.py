@@ -26,7 +26,7 @@ _SHARE = 50_000  # expressions that take much longer to read than a process take
 
 
 def shared_block(attributes: Attributes, texts: Sequence[Any], splitting: Splitting) -> _Read:
-    """As ``text_block``, with as many processes as there are threads, if there is enough to read."""
+    """``text_block`` with a process per thread, if there are enough texts."""
     count = min(get_num_threads(), len(texts) // _SHARE)
     if count < 2:
         return text_block(attributes, texts, splitting)

@@ -18,7 +18,7 @@ from gpumatch.subscriptions.unlike import add_unlike
 Texts: TypeAlias = "Sequence[Any] | Mapping[int, Any]"  # by row; what is no text is an error
 Errors: TypeAlias = "dict[int, GpumatchError]"  # by row
 
-_AT_ONCE = 1 << 17  # texts that are grouped by shape at once: where all differ, shapes take much memory
+_AT_ONCE = 1 << 17  # texts per chunk: where all differ, shapes take much memory
 _MANY = 16  # rows from which binding whole columns pays
 
 
@@ -55,7 +55,7 @@ def parsed(texts: Texts, rows: Sequence[int], errors: Errors) -> list[Shape]:
 
 
 def _alike(texts: Texts, rows: Sequence[int], errors: Errors) -> tuple[list[Shape], Sequence[int]]:
-    """Shapes that many texts have, and the rows that are in none of them."""
+    """Shapes of many texts each, and the remaining rows."""
     if len(rows) < _MANY:
         return [], rows
     shapes, wrong, others = parse_alike([texts[row] for row in rows], _MANY)
@@ -68,7 +68,7 @@ def _of_rows(shapes: Iterable[Shape], rows: Sequence[int]) -> list[Shape]:
 
 
 def _by_pattern(shape: Shape) -> list[Shape]:
-    """The shape in the operators that have a normal form, split by which LIKEs have patterns that are no prefixes."""
+    """The shape in operators that have a normal form, split by which LIKE patterns are more than a prefix."""
     template = shape.template
     likes = [(at, p) for at, p in enumerate(template.program) if isinstance(p, Predicate) and p.op == "like"]
     if not likes:
@@ -87,7 +87,7 @@ def _by_pattern(shape: Shape) -> list[Shape]:
 
 
 def _searching(item: Predicate, shape: Shape) -> list[bool]:
-    """Of each row, whether the pattern of its LIKE is no prefix; one that is malformed is for others to report."""
+    """Whether the LIKE pattern of each row is more than a prefix; malformed ones are reported elsewhere."""
     columns = [shape.constants[v.index] if isinstance(v, Slot) else [v] * len(shape.rows) for v in item.values]
     kinds = [v.kind if isinstance(v, Slot) else None for v in item.values]
     known: dict[tuple[Any, ...], bool] = {}

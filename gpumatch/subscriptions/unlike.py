@@ -30,16 +30,16 @@ from gpumatch.subscriptions.predicates import Predicates
 _FEW = 256  # texts up to which the parser is as fast
 _MANY = 16  # conditions of one kind from which binding whole columns pays
 _JOIN = 1 << 40  # in forms, the number of the first join: above those of a text's conditions
-_VALUES, _LIST, _NULL, _NOT_NULL = 0, 1, 2, 3  # what a condition is to others on the same attribute
+_VALUES, _LIST, _NULL, _NOT_NULL = 0, 1, 2, 3  # kinds of conditions, as others on the same attribute see them
 _WHATS = 4
-# Of each condition of a text the first one on its attribute, times _WHATS, plus what it is.
+# For each condition of a text: the first one on its attribute, times _WHATS, plus its kind.
 _Leaves: TypeAlias = "tuple[int, ...]"
 
 
 def add_unlike(
     builder: BlockBuilder, attributes: Attributes, splitting: Splitting, texts: Any, rows: Sequence[int]
 ) -> Sequence[int]:
-    """Add those of the rows that are plain and right expressions as text; returns the others."""
+    """Add the rows whose texts are plain, valid expressions; returns the others."""
     if len(rows) < _FEW:
         return rows
     reader = Reader()
@@ -162,7 +162,7 @@ class _Tests:
         self.bindings = self._bindings(list(groups.values()))
 
     def _bindings(self, groups: list[list[int]]) -> list[tuple[Predicate, Binding]]:
-        """The constants of conditions that differ in nothing else, save in attributes of one type."""
+        """The constants of conditions that are otherwise equal, apart from attributes of one type."""
         group_of = np.full(len(self.reader.conditions), len(groups))
         for number, members in enumerate(groups):
             group_of[members] = number
@@ -192,7 +192,7 @@ class _Tests:
         """The predicates of the tests that are used."""
         count = len(uses.used)
         self.predicates = Predicates.of(np.zeros(count), RANGE, np.zeros(count), np.zeros(count))
-        self.presence = np.full(count, -1, np.int32)  # a column that must be there besides
+        self.presence = np.full(count, -1, np.int32)  # a column that must be present too
         for predicate, binding in self.bindings:
             for negated in (False, True):
                 self._bind(predicate, binding, negated, uses.used)
@@ -217,14 +217,14 @@ class _Tests:
             self.presence[tests] = self.attributes.presence[found.attribute]
 
     def _bind_nulls(self) -> None:
-        """IS NULL is true of what is missing, and false of what is there, in the column that tells of its presence."""
+        """IS NULL, on the column of presence: NULL if it is to be true, RANGE if it is to be false."""
         numbers = np.flatnonzero(self.what >= _NULL)
         columns = self.attributes.presence[self.attribute[numbers]]
         for at, kind in ((2 * numbers, NULL), (2 * numbers + 1, RANGE)):
             self.predicates.put(at, self.builder.constant(columns, kind))
 
     def _bind_joins(self, uses: _Uses) -> None:
-        """Joins are intersections of ranges mostly, which arrays tell; others are combined one by one."""
+        """Most joins are intersections of ranges, done by arrays; the others are combined one by one."""
         attribute, kind, lo, hi = self.predicates.columns()
         strings = self.attributes.of_kind("string")
         plain = uses.are_all((kind == RANGE) & ~strings[attribute])
@@ -261,8 +261,8 @@ class _Tests:
 
 
 def _described(predicate: Predicate, attributes: Attributes) -> tuple[int, bool, int, Any]:
-    """The number of the attribute, or -1 if the predicate does not suit it; whether it is negated, what it is, and what
-    those have in common whose constants are bound together."""
+    """Attribute number (-1 if the predicate does not suit it), whether it is negated, its kind, and a key shared by
+    conditions whose constants are bound together."""
     try:
         type = attributes.schema[predicate.attribute]
         operands(predicate, type)
@@ -274,7 +274,7 @@ def _described(predicate: Predicate, attributes: Attributes) -> tuple[int, bool,
 
 
 class _Uses:
-    """Which tests the clauses and programs of texts are made of."""
+    """The tests that clauses and programs of texts use."""
 
     def __init__(self, tests: _Tests, forms: _Forms, texts: Array) -> None:
         self._tests, self._texts = tests, texts
@@ -297,7 +297,7 @@ class _Uses:
         self._find_parts(forms, joins)
 
     def _test(self, literals: Array, text: Array) -> Array:
-        """The numbers of the tests that literals of texts stand for."""
+        """The test numbers of literals."""
         number = literals >> 1
         number = np.where(
             number < _JOIN, self._tests.starts[self._texts][text] + number, self._first_join[text] + number - _JOIN
@@ -306,7 +306,7 @@ class _Uses:
         return tests
 
     def _find_parts(self, forms: _Forms, joins: Array) -> None:
-        """The tests of the conditions that joins intersect, where they do no more than that."""
+        """The tests that pure intersections consist of."""
         found = [_intersected(formula) for formula in forms.joins]
         ptr = pointers(np.array([len(parts) for parts in found], np.int64))
         part, self._part_of = _expanded(ptr, joins)
@@ -319,7 +319,7 @@ class _Uses:
         self.used[self._parts] = True
 
     def are_all(self, marks: Array) -> Array:
-        """The joins that are intersections of tests which are all marked."""
+        """Which joins intersect marked tests only."""
         count = len(self.formulas)
         every = np.bincount(self._part_of, minlength=count)
         found: Array = (every > 0) & (every == np.bincount(self._part_of, marks[self._parts], minlength=count))
@@ -362,14 +362,14 @@ class _Uses:
 
 
 def _expanded(ptr: Sequence[int] | Array, owners: Array) -> tuple[Array, Array]:
-    """All that owners have, one after another, and whose each is: its owner's place."""
+    """Everything that the owners have, one after another, with the index of each one's owner."""
     ends = np.asarray(ptr, np.int64)
     counts = np.diff(ends)[owners]
     return spans(ends[owners], counts), np.repeat(np.arange(len(owners)), counts)
 
 
 def _intersected(formula: Formula) -> list[int]:
-    """The literals that a formula intersects, or none if it is more than that."""
+    """The literals that a formula intersects; empty if it is not an intersection."""
     parts = [_stripped(part) for part in formula[1]] if isinstance(formula, tuple) and formula[0] == "and" else []
     literals = [2 * part + negated for part, negated in parts if isinstance(part, int)]
     return literals if len(literals) == len(parts) else []
@@ -394,5 +394,5 @@ def _form_of(tests: _Tests, forms: _Forms, texts: Array) -> Array:
 
 
 def _distinct(value: Any) -> Any:
-    """Python holds 1, 1.0 and True for equal keys of a dict; they are different constants."""
+    """In a dict 1, 1.0 and True are the same key, but they are different constants."""
     return value if isinstance(value, str) else (type(value), value)

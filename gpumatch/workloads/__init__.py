@@ -29,7 +29,7 @@ class SparseEvents(NamedTuple):
 
 
 class Loads(Protocol):
-    """The part of a ``Matcher`` that a workload fills."""
+    """The methods of a ``Matcher`` that load a workload."""
 
     def add_ranges(self, ids: Any, ranges: Any, *, closed: Any = ...) -> Any: ...
     def add_predicates(self, table: Any) -> Any: ...
@@ -37,7 +37,7 @@ class Loads(Protocol):
 
 @dataclass(frozen=True)
 class Workload(ABC):
-    """What all workloads have: ``ids`` are 0, 1, 2 …, so that an id is also a row."""
+    """Base of all workloads: ``ids`` are 0, 1, 2 …, so that an id is also a row."""
 
     name: str
     schema: dict[str, str]
@@ -70,7 +70,7 @@ class RangeWorkload(Workload):
 class PredicateWorkload(Workload):
     """Subscription i has the closed ranges ``lo[i, j]..hi[i, j]`` on the distinct attributes ``sub_attr[i, j]``.
 
-    An attribute of -1 is no predicate; every subscription has at least one.
+    An attribute of -1 means no predicate; every subscription has at least one.
     """
 
     sub_attr: NDArray[Any]  # int16 or int32
@@ -78,7 +78,7 @@ class PredicateWorkload(Workload):
     hi: Values
     present: int  # attributes per event
     planted: bool = False  # whether each event satisfies one subscription drawn at random
-    popularity: NDArray[np.float64] | None = None  # weights of attributes in events, where they differ
+    popularity: NDArray[np.float64] | None = None  # weights of attributes in events, if they differ
 
     def add_to(self, matcher: Loads) -> None:
         matcher.add_predicates(self.to_arrow())
@@ -136,7 +136,7 @@ class PredicateWorkload(Workload):
 
 @dataclass(frozen=True, kw_only=True)
 class MixedWorkload(PredicateWorkload):
-    """Subscriptions and events of two workloads in one: those of ``ranges`` come first, attributes as well as rows."""
+    """Subscriptions and events of two workloads in one: those of ``ranges`` come first, both attributes and rows."""
 
     ranges: RangeWorkload
     rest: PredicateWorkload
@@ -158,8 +158,8 @@ CARDINALITY = 100  # of the integer attributes of dense, sparse and ads
 def gem(n: int = 1_000_000, dims: int = 10, theta: float = 0.5, seed: int = 0, name: str = "w1") -> RangeWorkload:
     """W1: all of ``dims`` attributes, low ~ U[0, 1 - theta], high ~ U[theta, 1].
 
-    The paper does not tell what it does where low exceeds high, which happens for theta < 0.5. Here both are drawn
-    again: what is left is uniform over the ranges that the paper allows, where a swap would favour the narrow ones.
+    The paper does not say what happens if low exceeds high, which is possible for theta < 0.5. Here both are redrawn:
+    the result is uniform over the ranges that the paper allows, where a swap would favour the narrow ones.
     The mean width is theta from 0.5 on, and falls no lower than a third.
     """
     if not 0 <= theta <= 1:
@@ -185,7 +185,7 @@ def dense(n: int = 1_000_000, dims: int = 100, k: int = 5, seed: int = 0) -> Pre
 
 
 def sparse(n: int = 1_000_000, dims: int = 30_000, k: int = 5, seed: int = 0) -> PredicateWorkload:
-    """W3: as W2 over very many attributes; each event satisfies one subscription at least."""
+    """W3: as W2 over very many attributes; each event satisfies at least one subscription."""
     return _integers("w3", n, dims, k, seed, planted=True)
 
 
@@ -203,7 +203,7 @@ def box(n: int = 100_000, seed: int = 0) -> RangeWorkload:
 
 
 def mixed(n: int = 1_000_000, seed: int = 0) -> MixedWorkload:
-    """W6: half W1 and half W3 in one set; all values are float64, for a CSR batch has one type."""
+    """W6: half W1 and half W3 in one set; all values are float64, since a CSR batch has one type."""
     ranges, rest = gem(n - n // 2, seed=seed), sparse(n // 2, seed=seed)
     width, k = len(ranges.schema), rest.sub_attr.shape[1]
     attribute = np.full((n, width), -1, np.int32)
@@ -221,19 +221,19 @@ def mixed(n: int = 1_000_000, seed: int = 0) -> MixedWorkload:
 def ads(n: int = 3_000_000, dims: int = 122, most: int = 56, seed: int = 0) -> PredicateWorkload:
     """Like the thesis's display ads (10.3.4): 1 to 56 predicates, 8 on average, on 122 attributes; events have 20.
 
-    What the thesis does not tell is made up: the attributes' popularity is Zipf's in subscriptions and events, four
-    predicates in five are equalities of values of 0..99, the others ranges as in W2.
+    Details that the thesis does not give are made up: the attributes' popularity is Zipf's in subscriptions and events,
+    four predicates in five are equalities of values of 0..99, the others ranges as in W2.
     """
     rng = np.random.default_rng([seed, dims])
     popularity = 1 / np.arange(1, dims + 1)
     attribute, lo, hi = np.empty((3, n, most), np.int16)
-    for first in range(0, n, 100_000):  # in parts, for these draws take ten times the memory of what they give
-        part = slice(first, min(n, first + 100_000))
-        size = part.stop - first
+    for first in range(0, n, 100_000):  # in chunks, since these draws take ten times the memory of their result
+        chunk = slice(first, min(n, first + 100_000))
+        size = chunk.stop - first
         count = np.minimum(1 + rng.negative_binomial(3, 0.3, size), most)
         drawn = popular(rng, size, most, popularity)
-        attribute[part] = np.where(np.arange(most) < count[:, None], drawn, -1)
-        lo[part], hi[part] = _integer_bounds(rng, (size, most), 0.8)
+        attribute[chunk] = np.where(np.arange(most) < count[:, None], drawn, -1)
+        lo[chunk], hi[chunk] = _integer_bounds(rng, (size, most), 0.8)
     return PredicateWorkload("ads", _schema(dims, "int64"), np.arange(n), attribute, lo, hi, 20, popularity=popularity)
 
 
@@ -250,7 +250,7 @@ WORKLOADS: dict[str, tuple[int, Callable[[int], Workload]]] = {
 
 
 def make(name: str, scale: float = 1.0) -> Workload:
-    """A workload of the published size times ``scale``."""
+    """A workload of its published size times ``scale``."""
     if name not in WORKLOADS:
         raise ValueError(f"unknown workload {name!r}; there are {', '.join(WORKLOADS)}")
     size, generator = WORKLOADS[name]
@@ -258,7 +258,7 @@ def make(name: str, scale: float = 1.0) -> Workload:
 
 
 def distinct(rng: np.random.Generator, rows: int, k: int, among: int) -> NDArray[np.int64]:
-    """In each row a uniform k-subset of ``range(among)``, by Floyd's algorithm on all rows at once."""
+    """In each row a uniform k-subset of ``range(among)``, by Floyd's algorithm on all rows together."""
     chosen = np.empty((rows, k), np.int64)
     for j in range(k):
         top = among - k + j
@@ -269,7 +269,7 @@ def distinct(rng: np.random.Generator, rows: int, k: int, among: int) -> NDArray
 
 
 def popular(rng: np.random.Generator, rows: int, k: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """In each row ``k`` distinct of ``range(len(weights))``, drawn one after the other by weight."""
+    """In each row ``k`` distinct numbers of ``range(len(weights))``, drawn in turn by weight."""
     # the first k of independent exponential waiting times are such a draw
     times = rng.standard_exponential((rows, len(weights)), np.float32) / weights.astype(np.float32)
     order: NDArray[np.int64] = np.argsort(times, axis=1)
@@ -284,7 +284,7 @@ def _integers(name: str, n: int, dims: int, k: int, seed: int, planted: bool) ->
 
 
 def _integer_bounds(rng: np.random.Generator, shape: tuple[int, ...], equal: float) -> tuple[Values, Values]:
-    """A share of equalities, else low ~ U{0..99} and high 1 to 50 above it, cut at 99."""
+    """A share of equalities, else low ~ U{0..99} and high 1 to 50 above it, capped at 99."""
     lo = rng.integers(0, CARDINALITY, shape)
     width = np.where(rng.random(shape) < equal, 0, rng.integers(1, 51, shape))
     return lo, np.minimum(lo + width, CARDINALITY - 1)

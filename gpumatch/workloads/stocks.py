@@ -1,4 +1,4 @@
-"""Stock alerts drawn from a seed: daily bars that move like prices, and alerts written as people write them.
+"""Stock alerts drawn from a seed: daily bars that move like prices, and alerts as people write them.
 
 The attributes, and how often alerts use each, are those of Match-Ladder's stock schema.
 """
@@ -17,12 +17,12 @@ PRICES = ("open", "high", "low", "close")
 SCHEMA = {"date": "date", "symbol": "string", **dict.fromkeys(PRICES, "float64"), "volume": "int64"}
 FREQUENCY = {"date": 0.10, "symbol": 0.96, "open": 0.49, "high": 0.80, "low": 0.78, "close": 0.44, "volume": 0.28}
 STEP = {"date": dt.timedelta(days=1), "volume": 1}  # prices move by cents
-RANGED = ("date", *PRICES, "volume")  # what alerts bound; the symbol is compared for equality
+RANGED = ("date", *PRICES, "volume")  # attributes with bounds in alerts; the symbol is compared for equality
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Bounds = tuple[NDArray[Any], NDArray[Any]]  # low, high, both inclusive; NaN or NaT where there is none
+Bounds = tuple[NDArray[Any], NDArray[Any]]  # low, high, both inclusive; NaN or NaT if there is none
 
 
 class Bars(NamedTuple):
@@ -34,12 +34,12 @@ class Bars(NamedTuple):
 
 
 def draw_bars(events: int, rng: np.random.Generator) -> Bars:
-    """Geometric random walks: a gap over night, a move by day, high and low around both."""
+    """Geometric random walks: a gap overnight, a move during the day, high and low around both."""
     symbols = _symbols(min(500, events), rng)
     n, days = len(symbols), -(-events // len(symbols))
     sigma = rng.uniform(0.008, 0.03, (n, 1))
     gap, move = 0.4 * sigma * rng.standard_normal((n, days)), sigma * rng.standard_normal((n, days))
-    close = rng.normal(3.8, 0.8, (n, 1)) + np.cumsum(gap + move + 0.0002, axis=1)  # logarithms, up to the last line
+    close = rng.normal(3.8, 0.8, (n, 1)) + np.cumsum(gap + move + 0.0002, axis=1)  # logarithms, up to the prices
     start = close - move
     above, below = 0.5 * sigma * np.abs(rng.standard_normal((2, n, days)))
     logs = (start, np.maximum(start, close) + above, np.minimum(start, close) - below, close)
@@ -50,7 +50,7 @@ def draw_bars(events: int, rng: np.random.Generator) -> Bars:
 
 
 def to_events(bars: Bars, events: int) -> pa.Table:
-    """The first ``events`` bars in the order of time, numbered in the column ``event``."""
+    """The first ``events`` bars in time order, numbered in the column ``event``."""
     n = len(bars.symbols)
     columns = {"event": np.arange(events), "date": np.repeat(bars.days, n)[:events].astype("datetime64[D]")}
     columns["symbol"] = np.tile(bars.symbols, len(bars.days))[:events]
@@ -61,8 +61,8 @@ def to_events(bars: Bars, events: int) -> pa.Table:
 def draw_alerts(n: int, bars: Bars, rng: np.random.Generator) -> pa.Table:
     """Break-outs, break-downs and bands around a day of the symbol's past, of two to six predicates.
 
-    Each as text (``id``, ``expr``), and as a database would keep it: ``symbol``, and inclusive bounds ``<name>_lo`` and
-    ``<name>_hi`` of every other attribute, null where there are none.
+    Each as text (``id``, ``expr``), and as a database would store it: ``symbol``, and inclusive bounds ``<name>_lo``
+    and ``<name>_hi`` of every other attribute, null if there are none.
     """
     used = _attributes(n, rng)
     with_symbol = used["symbol"]
@@ -87,7 +87,7 @@ def _symbols(n: int, rng: np.random.Generator) -> NDArray[np.str_]:
 
 
 def _attributes(n: int, rng: np.random.Generator) -> dict[str, Bools]:
-    """Which attributes each alert uses, independently by frequency, drawn again until there are two to six."""
+    """Which attributes each alert uses, independently by frequency, redrawn until there are two to six."""
     chance = np.array(list(FREQUENCY.values()))
     used = rng.random((n, len(chance))) < chance
     while len(again := np.flatnonzero((used.sum(axis=1) < 2) | (used.sum(axis=1) > 6))):
@@ -107,7 +107,7 @@ def _prices(values: Floats, stock: Ints, day: Ints, direction: Ints, width: Floa
 
 
 def _volumes(values: Ints, stock: Ints, with_symbol: Bools, rng: np.random.Generator) -> Bounds:
-    """At least a usual to high volume of the symbol, or one that is rare in the whole market."""
+    """At least a usual to high volume of the symbol, or a rare one in the whole market."""
     of_symbol = np.sort(values, axis=1)[stock, (rng.uniform(0.3, 0.95, len(stock)) * values.shape[1]).astype(np.int64)]
     of_market = np.sort(values, axis=None)[(rng.uniform(0.999, 1, len(stock)) * values.size).astype(np.int64)]
     return np.where(with_symbol, of_symbol, of_market).astype(np.float64), np.full(len(stock), np.nan)
@@ -131,18 +131,18 @@ def _table(symbols: pa.Array, bounds: dict[str, tuple[Bounds, Bools]]) -> pa.Tab
 
 
 def _texts(ranges: pa.Table, strict: Bools) -> Iterator[str]:
-    """What a person would write for each row of bounds."""
+    """The text that a person would write for each row of bounds."""
     columns = {name: ranges[name].to_pylist() for name in ranges.column_names}
     for i, is_strict in enumerate(strict.tolist()):
         symbol = columns["symbol"][i]
-        parts = [f"symbol = '{symbol}'"] if symbol else []
+        predicates = [f"symbol = '{symbol}'"] if symbol else []
         for name in RANGED:
-            parts += _predicate(name, columns[f"{name}_lo"][i], columns[f"{name}_hi"][i], is_strict)
-        yield " AND ".join(parts)
+            predicates += _predicate(name, columns[f"{name}_lo"][i], columns[f"{name}_hi"][i], is_strict)
+        yield " AND ".join(predicates)
 
 
 def _predicate(name: str, low: Any, high: Any, strict: bool) -> list[str]:
-    """Values come in steps, so that a strict comparison with the value next to a bound says the same."""
+    """Values come in steps, so that a strict comparison with the value next to a bound means the same."""
     if low is not None and high is not None:
         return [f"{name} BETWEEN {_literal(low)} AND {_literal(high)}"]
     step = STEP.get(name, 0.01)

@@ -1,7 +1,7 @@
 """A-Tree on the device: programs over predicates, a thread for each unit and word of 64 events.
 
-``value`` holds ``words`` words for each node: predicates set their events' bits, then units are evaluated level by
-level, and clauses at last. The words of a unit lie side by side, so that neighbouring threads run the same program.
+``value`` has ``words`` words for each node: predicates set their events' bits, then units are evaluated level by
+level, and clauses last. The words of a unit lie side by side, so that neighbouring threads run the same program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpumatch.kernels.dag import OR
 
 U0, U1, U6, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
 ONE, TWO, ALL = np.uint32(1), np.uint32(2), np.uint32(THREADS)
-STACK = NEST * THREADS  # groups that the threads of a block may have around the one at hand
+STACK = NEST * THREADS  # groups around the current one, for the threads of a block
 GROUP_OR = -1 - OR  # the item that begins a group of alternatives
 
 
@@ -38,7 +38,7 @@ def set_leaves(
     words,
     value,
 ):
-    """Set the bits of the events whose entries lie in the pieces that they reach. The words are all zero before."""
+    """Set the bits of the events whose entries lie in the pieces that they reach. All words are zero before."""
     last = slot_ptr[slot_ptr.size - 1]
     for tile in range(cuda.blockIdx.x, tile_run.size - 1, cuda.gridDim.x):
         slot = int64(tile) * cuda.blockDim.x + cuda.threadIdx.x
@@ -54,7 +54,7 @@ def set_leaves(
 
 @device
 def member(item, w, words, base, value):
-    """Word ``w`` of a node, or of a predicate that must not hold: of its base, less the predicate's own."""
+    """Word ``w`` of a node, or of a predicate that must not hold: that of its base, without the predicate's own."""
     if item >= 0:
         return value[uint64(uint32(item)) * words + w]
     number = uint64(uint32(NEGATED - item))
@@ -68,8 +68,8 @@ def member(item, w, words, base, value):
 def evaluate(first, last, w, words, items, base, value):
     """Word ``w`` of the program ``items[first:last]``.
 
-    The group at hand is kept in registers, those around it in shared memory: what they have come to, and where they
-    end, with a bit for alternatives. All of the program is taken for a group of one alternative.
+    The current group is kept in registers, those around it in shared memory: their value so far, and where they
+    end, with a bit for alternatives. The whole program counts as a group of one alternative.
     """
     held = cuda.shared.array(STACK, uint64)
     ends = cuda.shared.array(STACK, uint32)
@@ -98,13 +98,13 @@ def evaluate(first, last, w, words, items, base, value):
             word |= found
         else:
             word &= found
-            if word == U0:  # the rest cannot bring it back
+            if word == U0:  # the rest cannot make it true again
                 i = end
 
 
 @kernel("void(i8, i8, i8, i8, i8[::1], i4[::1], i4[::1], u8[::1])")
 def evaluate_nodes(first, last, leaves, words, unit_ptr, items, base, value):
-    """Words of the units ``first:last``, none of which uses another; they are numbered as nodes behind all leaves."""
+    """Words of the units ``first:last``, none of which uses another; as nodes they are numbered after all leaves."""
     n = uint32(words)
     for i in range(cuda.grid(1), (last - first) * words, cuda.gridsize(1)):
         unit, w = uint64(first) + uint64(i) // n, uint32(uint64(i) % n)
@@ -114,7 +114,7 @@ def evaluate_nodes(first, last, leaves, words, unit_ptr, items, base, value):
 
 @kernel("void(i8, i8, i8, i8[::1], i4[::1], i4[::1], u8[::1], u8[::1], i8[::1])")
 def evaluate_clauses(first, last, words, unit_ptr, items, base, value, out, counts):
-    """Words of the units ``first:last``, and how many bits each tile of as many words as the block has threads has.
+    """Words of the units ``first:last``, and the number of bits in each tile of one word per thread of the block.
 
     Tiles without any are not written.
     """

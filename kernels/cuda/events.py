@@ -11,7 +11,7 @@ from gpumatch.kernels.encode import FLOAT, GUIDE, MISSING, float_key, rank
 
 @kernel("void(f8[::1], b1[::1], i8, i8[::1], i8[::1], i4[::1], i4[::1])")
 def encode_floats(values, valid, attribute, guide, cuts, buckets, out):
-    """Codes of a column of floats; NaN is missing, and so is what is not valid (if that is given for any)."""
+    """Codes of a column of floats; NaN is missing, and so are invalid values (if ``valid`` is not empty)."""
     for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         value = values[i]
         if value != value or (valid.size > 0 and not valid[i]):
@@ -39,7 +39,7 @@ def encode_keys(attribute, keys, guide, cuts, buckets, out):
 
 @device
 def key_of(value, attribute, single, guide):
-    """The key of a number; a float32 attribute takes it as float32 holds it."""
+    """The key of a number; a float32 attribute rounds it to float32."""
     if guide[GUIDE * attribute + 6] & FLOAT:
         return float_key(float64(np.float32(value)) if single[attribute] else float64(value))
     return int64(value)
@@ -63,7 +63,7 @@ def encode_mixed_integers(attribute, values, single, guide, cuts, buckets, out):
 
 @device
 def list_entries(e, attribute, codes, base, list_ptr, list_base, at, entry_event, entry_attribute, entry_code):
-    """Entries that event ``e`` has in columns of codes: their number. Written from ``at`` on if that is not below zero.
+    """Entries that event ``e`` has in columns of codes: their number. Written from ``at`` on unless that is negative.
 
     Columns are as in ``kernels.encode.columns_to_rows``.
     """
@@ -100,7 +100,7 @@ def fill_entries(attribute, codes, base, list_ptr, list_base, ptr, entry_event, 
 
 @kernel("void(i8[::1], i4[::1], b1[::1], i8[::1])")
 def count_presence(ptr, attribute, multi, counts):
-    """How many entries each event has with one more for every list attribute that it has."""
+    """How many entries each event has, including one more for every list attribute that it has."""
     for e in range(cuda.grid(1), counts.size, cuda.gridsize(1)):
         n = ptr[e + 1] - ptr[e]
         for i in range(ptr[e], ptr[e + 1]):
@@ -111,7 +111,7 @@ def count_presence(ptr, attribute, multi, counts):
 
 @kernel("void(i8[::1], i4[::1], i4[::1], b1[::1], i4[::1], i8[::1], i4[::1], i4[::1], i4[::1])")
 def fill_presence(ptr, attribute, code, multi, presence, out_ptr, entry_event, entry_attribute, entry_code):
-    """Those entries, the additional ones behind the event's own."""
+    """Those entries, the additional ones after the event's own."""
     for e in range(cuda.grid(1), ptr.size - 1, cuda.gridsize(1)):
         n = out_ptr[e]
         for i in range(ptr[e], ptr[e + 1]):
@@ -130,7 +130,7 @@ def fill_presence(ptr, attribute, code, multi, presence, out_ptr, entry_event, e
 
 @kernel("void(i8[::1], i4[::1], i4[::1], i4[::1], b1[::1], i8, i4[::1])")
 def spread(entry_ptr, entry_event, entry_attribute, entry_code, multi, width, rows):
-    """Each event's codes by attribute; of a list, the place of its first entry. The rows are all -1 before."""
+    """Each event's codes by attribute; for a list, the index of its first entry. All rows are -1 before."""
     for i in range(cuda.grid(1), entry_code.size, cuda.gridsize(1)):
         e, a = int64(entry_event[i]), entry_attribute[i]
         if not multi[a]:

@@ -1,8 +1,8 @@
 """GEM's bitsets on the device.
 
-A block brings a few words of one tile, for all cells, into shared memory, and passes many events over them: each
-thread ANDs a word of its event's cells, the rarest first, and stops at zero. What is left is listed, and compared with
-the clauses' bounds as on the CPU.
+A block loads a few words of one tile, for all cells, into shared memory, and passes many events over them: each
+thread ANDs a word of its event's cells, the rarest first, and stops at zero. The remaining clauses are listed, and
+compared by their bounds as on the CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpumatch.kernels.cuda.work import CLAUSE, MARKS, NOTHING, UNDECIDED, before
 from gpumatch.kernels.gem import TOPS, U1, U6, U63, WORDS, check, locate
 
 LOG_WORDS = 6  # WORDS is 1 << LOG_WORDS
-STAGED = 4096  # words of shared memory: 32 KB, of which two blocks fit the smallest devices
+STAGED = 4096  # words of shared memory: 32 KB, so that two blocks fit on the smallest devices
 
 
 @kernel(
@@ -46,7 +46,7 @@ def locate_events(
 
 @device
 def stage(bits, row, cells, log, first, staged, at):
-    """Bring ``1 << log`` words of all cells from ``row`` on, starting at word ``first`` of each, to ``at``."""
+    """Load ``1 << log`` words of all cells from ``row`` on, starting at word ``first`` of each, to ``at``."""
     for i in range(cuda.threadIdx.x, cells << log, cuda.blockDim.x):
         staged[at + i] = bits[(row + (i >> log)) * WORDS + first + (i & ((1 << log) - 1))]
 
@@ -55,7 +55,7 @@ def stage(bits, row, cells, log, first, staged, at):
 def and_cells(first, last, places, at, log, staged):
     """AND the word ``at`` of the cells ``places[first:last]`` until nothing is left. Each has ``1 << log`` words.
 
-    Places are unsigned: of others numba asks whether they count from the end.
+    Places are unsigned: for others numba checks whether they count from the end.
     """
     word = ~uint64(0)
     while first < last and word != 0:
@@ -66,19 +66,19 @@ def and_cells(first, last, places, at, log, staged):
 
 @kernel("void(i8, i8, i4, i4, i4, i4, i4, u4[::1], u8[::1], u8[::1])")
 def sift(first_tile, tiles, cells, log, share, events, dims, places, bits, out):
-    """What touches all cells of each event, in the tiles from ``first_tile`` on: words by event, tile and place.
+    """Clauses that touch all cells of each event, in the tiles from ``first_tile`` on: words by event, tile and word.
 
-    A block takes ``1 << log`` words of a tile and ``share`` events. If all cells of so many words are too large for
+    A block takes ``1 << log`` words of a tile and ``share`` events. If these words of all cells are too large for
     shared memory, they are read where they are.
     """
     staged = cuda.shared.array(STAGED, uint64)
     fits = (cells << log) <= STAGED
     groups, shares = WORDS >> log, (events + share - 1) // share
     for block in range(cuda.blockIdx.x, tiles * groups * shares, cuda.gridDim.x):
-        part = block // shares  # of the tiles: which words
+        part = block // shares  # which words of the tiles
         tile, group = part // groups, int32(part % groups) << log
         row = (first_tile + tile) * cells
-        cuda.syncthreads()  # the words of the round before may still be read
+        cuda.syncthreads()  # the words of the previous round may still be read
         if fits:
             stage(bits, row, cells, log, group, staged, 0)
         cuda.syncthreads()
@@ -95,7 +95,7 @@ def sift(first_tile, tiles, cells, log, share, events, dims, places, bits, out):
 
 @kernel("void(u8[::1], i8[::1])")
 def count_bits(words, counts):
-    """How many bits are set in each tile of as many words as the block has threads."""
+    """How many bits are set in each tile of one word per thread of the block."""
     total = cuda.shared.array(1, int32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         i = tile * cuda.blockDim.x + cuda.threadIdx.x
@@ -114,7 +114,7 @@ def count_bits(words, counts):
 def list_bits(words, covered, loose, event_words, first_word, ends, keys):
     """Keys of all bits; each event has ``event_words`` words, which start at ``first_word`` of the index.
 
-    Decided are those of clauses that cover the event's cells (none, where ``covered`` is empty) and are not loose.
+    Clauses that cover the event's cells (none if ``covered`` is empty) and are not loose are decided.
     """
     scan = cuda.shared.array(THREADS, int32)
     for tile in range(cuda.blockIdx.x, ends.size, cuda.gridDim.x):
@@ -139,9 +139,9 @@ def list_bits(words, covered, loose, event_words, first_word, ends, keys):
 
 @kernel("void(i8[::1], i8, u8[:, ::1], u8[::1], u8[::1], i8[::1], i8[::1])")
 def check_bounds(keys, first_clause, lanes, bounds, loose, found, counts):
-    """Keep what is decided and what lies within its bounds, undecided where these do not tell all.
+    """Keep keys that are decided or within their bounds, undecided if bounds do not decide the clause.
 
-    Keys count clauses from the index's first; what is kept counts them from ``first_clause`` on.
+    Keys count clauses from the index's first; kept ones count them from ``first_clause`` on.
     """
     marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):

@@ -25,9 +25,9 @@ from gpumatch.kernels.postings import (
 
 @device
 def list_runs(attribute, code, directory, node_ptr, at, run_start, run_length):
-    """Runs of postings that a value reaches, not the empty ones: their number. Written from ``at`` on if not below.
+    """Runs of postings that a value reaches, without empty ones: their number. Written from ``at`` on unless negative.
 
-    An attribute below zero reaches none: it stands for a group that an event does not have.
+    A negative attribute reaches none: it stands for a group that an event does not have.
     """
     if attribute < 0:
         return int64(0)
@@ -47,7 +47,7 @@ def list_runs(attribute, code, directory, node_ptr, at, run_start, run_length):
 
 @kernel("void(i4[::1], i4[::1], i4[::1], u8[::1], i8[::1], i8[::1])")
 def count_runs(entry_event, entry_attribute, entry_code, directory, node_ptr, counts):
-    """How many runs of postings each entry of the events reaches. (All such kernels take what their pair takes.)"""
+    """How many runs of postings each entry of the events reaches. (Both kernels of a pair take the same arguments.)"""
     for i in range(cuda.grid(1), entry_code.size, cuda.gridsize(1)):
         counts[i] = list_runs(entry_attribute[i], entry_code[i], directory, node_ptr, int64(-1), counts, counts)
 
@@ -77,7 +77,7 @@ def passes(filter, start, rows, cell_shift):
 
 @kernel("void(i4[::1], i8, i4[::1], i4[::1], i4[::1], i4[::1], i4[::1], i4[::1], u1[::1])")
 def find_groups(rows, width, lines, group_ptr, cuts, item_event, item_attribute, item_code, cells):
-    """For each event and line one more entry, whose attribute is a group behind all attributes, and its cell."""
+    """For each event and line one more entry, whose attribute is a group, numbered after attributes, and its cell."""
     count = lines.size // LINE
     for i in range(cuda.grid(1), item_code.size, cuda.gridsize(1)):
         e = int64(uint32(i) // uint32(count))  # in 64 bits this would take much longer
@@ -90,7 +90,7 @@ def find_groups(rows, width, lines, group_ptr, cuts, item_event, item_attribute,
 
 @device
 def passes_in_line(filter, e, rows, width, cell_shift, lines, cells):
-    """As ``passes``, where attributes of filters may also be lines, of which there are ``lines``."""
+    """As ``passes``, but attributes of filters may also be lines, of which there are ``lines``."""
     line = int64(filter & np.uint32(0xFFFF)) - width
     if lines > 0 and line >= 0:
         return in_filter(filter, cells[e * lines + line])
@@ -101,7 +101,7 @@ def passes_in_line(filter, e, rows, width, cell_shift, lines, cells):
 def test_slots(
     slots, tile_run, slot_ptr, run_start, run_event, rows, width, cell_shift, lines, cells, lists, found, counts, marks
 ):
-    """Keys of the postings in ``slots`` whose filters the event passes; behind all of them lies the rest."""
+    """Keys of the postings in ``slots`` whose filters the event passes; the rest follows all of them."""
     first, last = slots
     filters, heads, rest = lists
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
@@ -128,7 +128,7 @@ def test_slots(
 def test_postings(
     first, last, tile_run, slot_ptr, run_start, run_event, rows, width, cell_shift, filters, heads, rest, found, counts
 ):
-    """Keys of the postings in slots ``first:last`` that pass, and of the rest, where there are no lines."""
+    """Keys of the postings in slots ``first:last`` that pass, and of the rest, if there are no lines."""
     marks = cuda.shared.array(MARKS, uint32)
     runs = (tile_run, slot_ptr, run_start, run_event)
     lists = (filters, heads, rest)
@@ -143,7 +143,7 @@ def test_grouped(
     first, last, tile_run, slot_ptr, run_start, run_event, rows, width, cell_shift, filters, heads, rest, lines, cells,
     found, counts,
 ):  # fmt: skip
-    """The same where there are lines, with the cells of events in them."""
+    """The same if there are lines, with the cells of events in them."""
     marks = cuda.shared.array(MARKS, uint32)
     runs = (tile_run, slot_ptr, run_start, run_event)
     lists = (filters, heads, rest)

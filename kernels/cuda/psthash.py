@@ -14,7 +14,7 @@ from gpumatch.kernels.psthash import RECORD, unpack
 def list_cells(i, e, event_last, entries, rows, width, multi, grids, at, run_start, run_length):
     """Cells with postings that entry ``i`` of event ``e`` reaches, of all grids that its attribute owns: their number.
 
-    Their runs are written from ``at`` on if that is not below zero.
+    Their runs are written from ``at`` on unless that is negative.
     """
     entry_attribute, entry_code = entries
     grid_ptr, grid_partner, grid_facts, cell_ptr = grids

@@ -1,8 +1,8 @@
 """TAMA's counting on the device: every hit adds to a counter of the event and the clause, and the last one finds it.
 
-Counters are found by hashing, in a table of each event's own that is as large as its number of hits asks for: no work
-depends on the number of clauses. The lowest byte counts hits, the others how many of them are in doubt. A predicate of
-a list attribute is in the table, too, once it was hit: more hits of it do not count.
+Counters are found by hashing, in a table per event that is as large as its number of hits requires: no work
+depends on the number of clauses. The lowest byte counts hits, the others how many of them are in doubt. A predicate on
+a list attribute is in the table, too, once it was hit: further hits of it do not count.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from gpumatch.kernels.cuda.target import cuda, device, kernel
 from gpumatch.kernels.cuda.work import MARKS, NOTHING, UNDECIDED, add_run, keep, own_run
 from gpumatch.kernels.tama import BASE, BRICK, CODES, FACTS, HEIGHTS, TOP, WORDS, finest
 
-LIST = 1 << 62  # mark of a run's start: its postings are predicates of lists, not clauses
+LIST = 1 << 62  # mark of a run's start: its postings are predicates on lists, not clauses
 PREDICATE = 1 << 31  # mark of a number in the table: a predicate, not a clause
-SPREAD = 2654435761  # odd, near 2**32 / 1.618: neighbours get places far from each other
+SPREAD = 2654435761  # odd, near 2**32 / 1.618: neighbours get slots far from each other
 
 
 @device
 def add_node(node, mark, node_ptr, at, run_start, run_length):
-    """Write the run of a node's postings, with a mark, to ``at``, if that is not below zero; 1, or 0 if it is empty."""
+    """Write the run of a node's postings, with a mark, to ``at``, unless that is negative; 1, or 0 if it is empty."""
     first, last = int64(node_ptr[node]), int64(node_ptr[node + 1])
     return add_run(first | mark, last | mark, at, run_start, run_length)
 
 
 @device
 def list_nodes(attribute, code, directory, line, node_ptr, mark, at, run_start, run_length):
-    """Runs of postings that a value hits: their number. Written from ``at`` on if that is not below zero."""
+    """Runs of postings that a value hits: their number. Written from ``at`` on unless that is negative."""
     d = WORDS * int64(attribute)
     base, facts, top, table = directory[d + BASE], directory[d + FACTS], directory[d + TOP], directory[d + CODES]
     cell = finest(code, int64(attribute), facts >> 32, line)
@@ -92,7 +92,7 @@ def fill_nodes(
 
 @device
 def claim(number, base, size, table):
-    """The place of a number above zero in an event's table, and whether it was not there before."""
+    """The slot of a positive number in an event's table, and whether it is new there."""
     place = int64((((uint64(number) * uint64(SPREAD)) & uint64(0xFFFF_FFFF)) * uint64(size)) >> uint64(32))
     while True:
         before = cuda.atomic.cas(table, base + place, uint32(0), uint32(number))
@@ -125,9 +125,9 @@ def count_hits(
     found,
     counts,
 ):
-    """Count the hits in slots ``first:last``; keys of the clauses that got all they need.
+    """Count the hits in slots ``first:last``; keys of the clauses with all hits that they need.
 
-    Event ``e`` has ``room`` places in the table for each of its slots, which start at ``event_slot[e]``.
+    Event ``e`` has ``room`` entries in the table for each of its slots, which start at ``event_slot[e]``.
     """
     marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):

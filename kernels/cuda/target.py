@@ -1,7 +1,7 @@
-"""How kernels are compiled for CUDA from Python functions, and run where numba simulates a device.
+"""Compiles Python functions to CUDA kernels, and runs them where numba simulates a device.
 
-A kernel is a plain function. What it calls, the scalar bodies of the CPU among them, is compiled for the device by
-binding its global names anew: a function to its device form, an instruction of the CPU to one of the device. In the
+A kernel is a plain function. Its callees, including scalar bodies of the CPU, are compiled for the device by
+rebinding its global names: a function to its device form, an instruction of the CPU to one of the device. In the
 simulator (``NUMBA_ENABLE_CUDASIM=1``) they are all bound to plain Python instead.
 """
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gpumatch.kernels import bits
 
-# Small batches make small grids; there is nothing that a user could do about it.
+# Small batches make small grids; users can do nothing about it.
 warnings.filterwarnings("ignore", message=".*Grid size .* will likely result in GPU under-utilization")
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
@@ -34,9 +34,9 @@ THREADS = 256  # per block
 
 
 class _Shared:
-    """Shared memory of the block that runs in the simulator, full of nonsense before a kernel writes to it.
+    """Shared memory of the current block in the simulator, filled with garbage before a kernel writes to it.
 
-    The simulator's own is made twice if two threads ask for it at the same moment, and outlives its block.
+    The simulator's own is created twice if two threads ask for it at the same time, and outlives its block.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class _Shared:
 
 
 class _Simulated:
-    """What kernels know as ``cuda``, taken from the simulator at the time of each call."""
+    """The module ``cuda`` of kernels, taken from the simulator at the time of each call."""
 
     shared = _Shared()
 
@@ -68,7 +68,7 @@ class _Simulated:
 
 
 class Checked(np.ndarray[Any, np.dtype[Any]]):
-    """An array in the simulator that refuses what a device would not notice: places before its start."""
+    """An array in the simulator that refuses what a device would not notice: indexes before its start."""
 
     def __getitem__(self, at: Any) -> Any:
         return super().__getitem__(_checked(at))
@@ -88,7 +88,7 @@ cuda: Any = _Simulated() if SIMULATED else numba_cuda
 
 @dataclass(frozen=True)
 class Kernel:
-    """An entry point on the device; ``signature`` are the types of its arguments, as numba writes them."""
+    """An entry point on the device; ``signature``: the types of its arguments, as numba writes them."""
 
     name: str
     function: Callable[..., None]
@@ -97,20 +97,20 @@ class Kernel:
 
     @cached_property
     def bound(self) -> Callable[..., None]:
-        """The plain function, with all that it calls in the form that the device takes."""
+        """The plain function, with all its callees in the form that the device needs."""
         plain: Callable[..., None] = _bind(self.function, lambda function: function)
         return plain
 
     @cached_property
     def launcher(self) -> Any:
-        """What ``[grid, block, stream](*args)`` starts; in the simulator its only argument is the tuple of all."""
+        """Started by ``[grid, block, stream](*args)``; in the simulator its only argument is the tuple of all."""
         if SIMULATED:
             return numba_cuda.jit(self._simulate)
         return numba_cuda.jit(self.signature)(self.bound)
 
     @cached_property
     def types(self) -> tuple[Any, ...]:
-        """Of the arguments, as numba's."""
+        """The numba types of the arguments."""
         found: tuple[Any, ...] = sigutils.normalize_signature(self.signature)[0]
         return found
 
@@ -119,7 +119,7 @@ class Kernel:
             self.bound(*args)
 
     def check(self, args: tuple[Any, ...]) -> None:
-        """Refuse arguments in the simulator that a device would not take: it knows no types of its own."""
+        """Refuse arguments in the simulator that a device would not take: the simulator checks no types itself."""
         for at, (given, wanted) in enumerate(zip(args, self.types, strict=True)):
             if isinstance(given, np.ndarray) and isinstance(wanted, ArrayType):
                 right = given.dtype == as_dtype(wanted.dtype) and given.ndim == wanted.ndim
@@ -134,7 +134,7 @@ KERNELS: dict[str, Kernel] = {}
 
 
 def kernel(signature: str) -> Callable[[Callable[..., None]], Kernel]:
-    """Make a function a kernel that takes arguments of these types."""
+    """Make a function a kernel with arguments of these types."""
 
     def decorate(function: Callable[..., None]) -> Kernel:
         module = function.__module__.rpartition(".")[2]
@@ -146,7 +146,7 @@ def kernel(signature: str) -> Callable[[Callable[..., None]], Kernel]:
 
 
 def device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function that kernels call and that works on the device only; it stays as it is."""
+    """Mark a function that kernels call and that works only on the device; it stays as it is."""
     function.__dict__["on_device"] = True
     return function
 
@@ -160,7 +160,7 @@ def _ones(word):
 
 
 def _prefetch(array, index):
-    """A device has threads enough to wait with."""
+    """Nothing: a device hides latency by its many threads."""
 
 
 _INSTRUCTIONS = {id(bits.trailing_zeros): _trailing_zeros, id(bits.ones): _ones, id(bits.prefetch): _prefetch}

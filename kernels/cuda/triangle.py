@@ -1,6 +1,6 @@
-"""GEM's triangles on the device: the most selective dimension's cells list clauses, and the others' bounds thin them.
+"""GEM's triangles on the device: the most selective dimension's cells list clauses, and other bounds thin them.
 
-Caches are of no use here: they spare a processor the reading of cells, which a device reads at once.
+Caches are of no use here: they save a CPU the reading of cells, which a device reads in parallel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def best_dimension(start, rows, dims, counts):
 
 @device
 def list_cells(start, rows, dims, counts, cells, starts, cell_ptr, at, run_start, run_length):
-    """Runs of clauses in the cells that the event touches: their number. Written from ``at`` on if not below zero."""
+    """Runs of clauses in the cells that the event touches: their number. Written from ``at`` on unless negative."""
     d = best_dimension(start, rows, dims, counts)
     v = cell_at(d, rows[start + dims[d]], cells, starts)
     n = int64(0)
@@ -83,7 +83,7 @@ def test_bounds(
     found,
     counts,
 ):
-    """Keys of the clauses in slots ``first:last`` within whose bounds the event lies in every dimension."""
+    """Keys of the clauses in slots ``first:last`` whose bounds contain the event in every dimension."""
     marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         slot = first + tile * cuda.blockDim.x + cuda.threadIdx.x

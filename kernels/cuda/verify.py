@@ -1,4 +1,4 @@
-"""The last word on a candidate: its predicates, and its program if it has one."""
+"""The final test of a candidate: its predicates, and its program if it has one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_predicates(
     found,
     counts,
 ):
-    """Keep what is decided and what satisfies its predicates; only those with a program stay undecided."""
+    """Keep keys that are decided or satisfy their predicates; only those with a program stay undecided."""
     marks = cuda.shared.array(MARKS, uint32)
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
         i = tile * cuda.blockDim.x + cuda.threadIdx.x
@@ -69,7 +69,7 @@ def run_programs(
     found,
     counts,
 ):
-    """Keep what is decided and what satisfies its program. Each thread of the grid has ``depth`` places of stacks."""
+    """Keep keys that are decided or satisfy their program. Each thread of the grid has ``depth`` stack entries."""
     marks = cuda.shared.array(MARKS, uint32)
     mine = int64(cuda.grid(1)) * depth
     stack = stacks[mine : mine + depth]

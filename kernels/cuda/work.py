@@ -1,9 +1,9 @@
-"""How blocks share work: slots of many runs dealt out evenly, and what is kept of them packed without gaps.
+"""How blocks share work: slots of many runs are dealt out evenly, and kept keys are packed without gaps.
 
-A *run* is a piece of a list that an event has to look at; the *slots* of all runs are numbered through, and a block
-takes as many consecutive ones as it has threads, whatever runs they lie in. What a thread finds is a *key*: the event,
-a mark, and a clause. A block writes its keys to the front of its own piece of a buffer and counts them; a scan of the
-counts says where they go.
+A *run* is a stretch of a list that an event has to look at; the *slots* of all runs are numbered in sequence, and a
+block takes as many consecutive ones as it has threads, whatever runs they lie in. What a thread finds is a *key*: the
+event, a mark, and a clause. A block writes its keys to the front of its own piece of a buffer and counts them; a scan
+of the counts says where they go.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MARKS = THREADS // 32  # words with a bit for each thread
 
 @device
 def add_run(first, last, at, run_start, run_length):
-    """Write the run ``first:last`` to place ``at``, if that is not below zero; returns 1, or 0 if it is empty."""
+    """Write the run ``first:last`` at index ``at``, unless that is negative; returns 1, or 0 if it is empty."""
     if last == first:
         return int64(0)
     if at >= 0:
@@ -31,7 +31,7 @@ def add_run(first, last, at, run_start, run_length):
 
 @device
 def find_run(slot, low, high, slot_ptr):
-    """Which of the runs ``low..high``, none of them empty, has the slot."""
+    """Which of the runs ``low..high``, none of them empty, contains the slot."""
     while low < high:
         mid = (low + high + 1) >> 1
         if slot_ptr[mid] <= slot:
@@ -43,13 +43,13 @@ def find_run(slot, low, high, slot_ptr):
 
 @device
 def own_run(slot, last, tile, tile_run, slot_ptr):
-    """The run that has a thread's slot, below ``last``; ``tile_run`` has the runs of the first slots of all tiles."""
+    """The run of a thread's slot, below ``last``; ``tile_run`` has the runs of the first slots of all tiles."""
     return find_run(min(slot, last - 1), tile_run[tile], tile_run[tile + 1], slot_ptr)
 
 
 @device
 def before_me(value, scan):
-    """The sum of the values of the threads before this one, in a block whose threads all ask."""
+    """The sum of the values of all threads before this one; all threads of the block must call it."""
     x = cuda.threadIdx.x
     scan[x] = value
     cuda.syncthreads()
@@ -65,9 +65,9 @@ def before_me(value, scan):
 
 @device
 def keep(key, tile, found, counts, marks):
-    """Write the keys of a block's threads, but for NOTHING, to the front of its tile of ``found``, and count them.
+    """Write the keys of a block's threads, except NOTHING, to the front of its tile of ``found``, and count them.
 
-    Each thread that has one sets its bit of ``marks``; the bits before it say how many go first.
+    Each thread that has one sets its bit of ``marks``; the bits before it say how many come first.
     """
     x = cuda.threadIdx.x
     if x < MARKS:
@@ -86,12 +86,12 @@ def keep(key, tile, found, counts, marks):
         for w in range(word):
             place += cuda.popc(marks[w])
         found[tile * cuda.blockDim.x + place] = key
-    cuda.syncthreads()  # before the marks are taken back
+    cuda.syncthreads()  # before the marks are cleared
 
 
 @kernel("void(i8[::1], i8[::1], i8[::1])")
 def compact(found, ends, out):
-    """Move the keys of all tiles together, in blocks as large as those that found them.
+    """Pack the keys of all tiles together, in blocks as large as those that found them.
 
     ``ends`` are the sums of their counts.
     """
@@ -117,7 +117,7 @@ def distinct(keys, found, counts):
 
 @kernel("void(i8[::1], i4[::1], i8[::1], i8[::1])")
 def to_rows(keys, clause_row, found, counts):
-    """Keys of rows in the place of clauses; those of rows below zero are dropped."""
+    """Keys with rows instead of clauses, without negative rows."""
     marks = cuda.shared.array(MARKS, uint32)
     width = cuda.blockDim.x
     for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):

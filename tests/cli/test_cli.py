@@ -234,7 +234,7 @@ def test_events_without_attributes_are_pointed_out(shell: Shell, suffix: str, co
         sink.write(pa.record_batch({"PX": ["1", "2"], "n": ["a", "b"]}))
     assert shell("match", "gaps", f"odd{suffix}", "pairs.csv", *columns).startswith("2 events, 2 matches")
     assert shell.err.startswith(
-        f"warning: odd{suffix} has none of the index's attributes: it has 'PX', 'n', they are 'px', 'sym';"
+        f"warning: odd{suffix} has no attribute of the index: it has 'PX', 'n', not 'px', 'sym'; check the delimiter"
     )
     assert shell.err.count("\n") == 1
     shell("match", "gaps", "bars.jsonl", "pairs.csv")
@@ -309,7 +309,7 @@ def test_schema_as_text(text: str, schema: dict[str, str] | None) -> None:
         ("px:decimal", "attribute 'px' has type 'decimal', which is not supported"),
         ("gone.json", "gone.json"),
         ("bad.json", "bad.json is not JSON"),
-        ("list.json", "must hold one object"),
+        ("list.json", "must be an object"),
     ],
 )
 def test_bad_schemas(shell: Shell, schema: str, message: str) -> None:

@@ -135,9 +135,9 @@ def test_json_fields_that_are_no_attributes(tmp_path: Path, block: int, monkeypa
     assert table["at"].to_pylist() == ["2024-01-01 00:00:00", None, None, None]
     assert table["late"].to_pylist() == [None, 1.0, 2.5, None]
     assert read(path, types, []).to_pydict() == {"n": [1, 2, 3, None]}
-    with pytest.raises(GpumatchError, match="'x' holds values of several types"):
+    with pytest.raises(GpumatchError, match="'x' has values of several types"):
         tables.infer_schema(path)
-    with pytest.raises(GpumatchError, match="'x' holds values of several types"):
+    with pytest.raises(GpumatchError, match="'x' has values of several types"):
         tables.read_table(path, ["n", "x"])
 
 
@@ -179,7 +179,7 @@ def test_fractions_for_integers(tmp_path: Path, suffix: str, bad: str, monkeypat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[{"n": 1}]', "line 1 is a JSON array; expected JSON lines, one object a line"),
+        ('[{"n": 1}]', "line 1 is a JSON array; expected JSON lines, one object per line"),
         ('[\n{"n": 1}\n]', "line 1 begins a JSON array; expected JSON lines"),
         ('{"n": 1}\n7', "line 2 is a JSON number; expected JSON lines"),
         ('{"n": 1}\n\n{"n": 2', "line 3 is not JSON"),
@@ -317,10 +317,10 @@ def test_times_must_fit_the_attribute(tmp_path: Path, suffix: str, text: str, me
 
 def test_csv_holds_no_lists(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    with pytest.raises(GpumatchError, match=r"column 'tags' is list<.*CSV holds no lists"):
+    with pytest.raises(GpumatchError, match=r"column 'tags' is list<.*CSV cannot contain lists"):
         tables.Sink(path, pa.schema([("tags", pa.list_(pa.string()))]))
     path.write_text("tags\na\n")
-    with pytest.raises(GpumatchError, match="'tags' is a list, and CSV holds no lists"):
+    with pytest.raises(GpumatchError, match="'tags' is a list, and CSV cannot contain lists"):
         tables.open_table(path, {"tags": pa.list_(pa.string())})
 
 

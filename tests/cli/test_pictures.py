@@ -112,7 +112,7 @@ def test_tree_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher.add({f"s{at}": text for at, text in enumerate((*prices, *others))})
     tree, met = charts(matcher)
     assert isinstance(met, Bars)
-    assert tree.x == "code of px behind one sym, the fullest of 3 attributes and 4 groups"
+    assert tree.x == "code of px for one sym, the fullest of 3 attributes and 4 groups"
     assert tree.title == "the tree (69 of 72 postings are in groups)"  # a range of four codes of five is wide
     assert met.series[""].tolist() == [3, *14 * [4], 1]  # four codes to a leaf; below all prices is one more
 

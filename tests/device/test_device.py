@@ -73,7 +73,7 @@ def test_no_driver(machine: Any, device: str) -> None:
     with pytest.raises(gm.DeviceError) as caught:
         gm.Matcher(SCHEMA, device=device)
     assert str(caught.value) == (
-        f"device {device!r} was asked for, but no NVIDIA driver is to be found here; install it where there is a GPU "
+        f"device {device!r} was asked for, but no NVIDIA driver was found here; install it where there is a GPU "
         "(a container must be started with access to it), or use device='cpu'"
     )
 
@@ -82,7 +82,7 @@ def test_auto_without_a_driver_is_the_cpu_and_says_why(machine: Any) -> None:
     machine(None)
     plan = gm.Matcher(SCHEMA).plan()
     assert plan.device == "cpu"
-    assert str(plan).startswith("device cpu (auto: no NVIDIA driver is to be found here)\n")
+    assert str(plan).startswith("device cpu (auto: no NVIDIA driver was found here)\n")
 
 
 def test_a_hidden_device(machine: Any) -> None:

@@ -70,7 +70,7 @@ def test_too_little_for_one_event() -> None:
 def test_an_index_that_does_not_fit() -> None:
     right, events = filled()
     mine = right.to("cuda:0")
-    with room_for(1 << 12), pytest.raises(gm.DeviceError, match="do not fit the free memory of the device"):
+    with room_for(1 << 12), pytest.raises(gm.DeviceError, match="do not fit in the free memory of the device"):
         mine.match(events)
     assert mine.match(events) == right.match(events)
 

@@ -291,7 +291,7 @@ def test_auto_may_give_conjunctions_to_other_indexes(monkeypatch: pytest.MonkeyP
     parts = {part["index"]: part["clauses"] for part in made.stats()["segments"][0]["parts"]}
     assert 200 <= parts["atree"] < 300
     assert sum(parts.values()) == 400
-    assert f"equal parts of {parts['atree']} clauses are evaluated once" in str(made.plan())
+    assert f"common sub-expressions of {parts['atree']} clauses are evaluated once" in str(made.plan())
 
 
 def test_auto_without_room_for_a_graph() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gpumatch import cli
 from gpumatch.cli import route_sim
-from gpumatch.cli.route_pictures import Bars, curves_of, draw_curves
+from gpumatch.cli.route_pictures import Columns, curves_of, draw_curves
 from gpumatch.routing.overlays.topology import Topology
 from gpumatch.routing.simulator import experiments
 from gpumatch.routing.simulator.protocols import Costs
@@ -178,7 +178,7 @@ def test_parts_of_the_picture(tmp_path: Path) -> None:
     assert latency.log == "y"
     assert isinstance(lists, experiments.Curves)
     assert lists.log == ""
-    assert isinstance(delivered, Bars)
+    assert isinstance(delivered, Columns)
     assert delivered.shares == {"d-dbr": [1, 1], "fbr": [1, 1]}
     alike = simulate(line, Workload([0], [0], [0, 1], [2]), costs=Costs())
     near = curves_of([alike, alike])[0]

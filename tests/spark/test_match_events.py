@@ -300,7 +300,7 @@ def test_bad_arguments_fail_at_once(spark: Any, frame: Any, matcher: gm.Matcher,
         match_events(frame, matcher, columns=["syn"])
     with pytest.raises(gm.SchemaError, match="2 columns named 'sym'"):
         match_events(frame.select("sym", "sym"), matcher)
-    with pytest.raises(gm.SchemaError, match=r"'months' is interval .*leave it out by columns="):
+    with pytest.raises(gm.SchemaError, match=r"'months' is interval .*leave it out with columns="):
         match_events(spark.sql("SELECT INTERVAL '1' MONTH AS months"), matcher)
     with pytest.raises(TypeError, match="events must be a PySpark DataFrame, found list"):
         match_events([{"px": 1.0}], matcher)

@@ -1,1 +1,1 @@
-"""The commands one by one: arguments and what they do. Each imports what it needs when it runs."""
+"""One module per command, with its arguments. Each imports what it needs when it runs."""

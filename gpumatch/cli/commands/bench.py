@@ -1,4 +1,4 @@
-"""``gpumatch bench``: a workload, timed on a device."""
+"""``gpumatch bench``: time a workload on a device."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="WORKLOAD",
         choices=tuple(WORKLOADS),
-        help=f"of {', '.join(WORKLOADS)}",
+        help=f"one or more of {', '.join(WORKLOADS)}",
     )
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda:N, or auto (default): a CUDA device if there is one"
     )
     parser.add_argument("--index", default="auto", help=INDEXES)
-    parser.add_argument("--scale", type=share, default=1.0, help="share of the published number of subscriptions")
-    parser.add_argument("--events", type=positive, default=100_000, metavar="N", help="default: 100,000")
+    parser.add_argument("--scale", type=share, default=1.0, help="fraction of the published number of subscriptions")
+    parser.add_argument("--events", type=positive, default=100_000, metavar="N", help="events (default: 100,000)")
     parser.add_argument("--batch", type=positive, default=50_000, metavar="N", help="events per call (default: 50,000)")
-    parser.add_argument("--repeats", type=positive, default=3, metavar="N", help="passes, of which the best counts")
+    parser.add_argument("--repeats", type=positive, default=3, metavar="N", help="passes; the best counts (default: 3)")
     parser.add_argument("--threads", type=positive, metavar="N", help="threads to use (default: all cores)")
-    parser.add_argument("--save", type=new_file, metavar="FILE", help="also write what is shown as JSON")
+    parser.add_argument("--save", type=new_file, metavar="FILE", help="also write the results as JSON")
 
 
 def run(args: argparse.Namespace) -> None:

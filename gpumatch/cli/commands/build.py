@@ -1,4 +1,4 @@
-"""``gpumatch build``: an index from a file of subscriptions."""
+"""``gpumatch build``: build an index from a file of subscriptions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import gpumatch as gm
 from gpumatch.cli.arguments import INDEXES, schema_of
 from gpumatch.cli.console import print_table, progress
 
-_ROWS_AT_ONCE = 50_000  # of subscriptions, between two moves of the bar
+_ROWS_AT_ONCE = 50_000  # subscriptions per update of the progress bar
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subscriptions", metavar="SUBS", help="a .parquet, .csv or .jsonl file, one subscription a row")
-    parser.add_argument("out", metavar="OUT", help="the folder of the index")
+    parser.add_argument("subscriptions", metavar="SUBS", help=".parquet, .csv or .jsonl file, one subscription per row")
+    parser.add_argument("out", metavar="OUT", help="the folder to write the index to")
     schema = parser.add_mutually_exclusive_group(required=True)
     schema.add_argument("--schema", help='\'px:float64,sym:string\', or a JSON file {"px": "float64", …}')
     schema.add_argument("--events", metavar="FILE", help="take names and types from the columns of an event file")
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-error",
         choices=("raise", "collect"),
         default="raise",
-        help="write no index if an expression is bad (default), or leave the bad ones out; either way they are listed",
+        help="if expressions are bad: write no index (raise, default), or leave them out (collect); both list them",
     )
 
 
@@ -48,6 +48,6 @@ def run(args: argparse.Namespace) -> None:
         print_table(("id", "position", "message"), bad)
     if rejected and args.on_error == "raise":
         found = f"{len(rejected):,} of {len(table):,} subscriptions are bad, so no index was written"
-        raise gm.GpumatchError(f"{found}; mend them, or leave them out with --on-error collect")
+        raise gm.GpumatchError(f"{found}; fix them, or leave them out with --on-error collect")
     matcher.save(args.out)
     print(f"{len(matcher):,} subscriptions in {args.out} after {time.perf_counter() - start:.1f} s")

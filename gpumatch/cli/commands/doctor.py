@@ -1,4 +1,4 @@
-"""``gpumatch doctor``: what this machine offers."""
+"""``gpumatch doctor``: what this machine has, and what to install."""
 
 from __future__ import annotations
 

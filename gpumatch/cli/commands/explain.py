@@ -11,7 +11,7 @@ import gpumatch as gm
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("index", metavar="IDX", help="the folder of an index")
     parser.add_argument("id", metavar="ID", help="the subscription's id")
-    parser.add_argument("--event", required=True, metavar="JSON", help="the event: '{\"px\": 3}'")
+    parser.add_argument("--event", required=True, metavar="JSON", help="the event, such as '{\"px\": 3}'")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _known_id(matcher: gm.Matcher, text: str) -> str | int:
-    """The id as the index knows it: a number where its ids are numbers."""
+    """The id in the type of the index: an integer if its ids are integers."""
     if text not in matcher and re.fullmatch(r"[+-]?\d+", text) and int(text) in matcher:
         return int(text)
     return text

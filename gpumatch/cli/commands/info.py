@@ -1,4 +1,4 @@
-"""``gpumatch info``: what an index holds."""
+"""``gpumatch info``: the contents of an index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="FILE",
-        help="also draw what the arrays hold: into a .png, .svg or .pdf file (default: IDX.png in this folder)",
+        help="also draw the index, as a .png, .svg or .pdf file (default: IDX.png in the current folder)",
     )
 
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     segments = stats.pop("segments")
     rows = [(name, shown(value)) for name, value in stats.items()]
     rows += [("plan", str(matcher.plan()))]
-    rows += [("files", f"{len(files):,} of {sum(path.stat().st_size for path in files):,} bytes in all")]
+    rows += [("files", f"{len(files):,} with {sum(path.stat().st_size for path in files):,} bytes in total")]
     print_table(("index", args.index), rows)
     if segments:
         columns = [f"segment {number}" for number in range(len(segments))]
@@ -44,6 +44,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def shown(value: object) -> str:
-    if isinstance(value, list):  # parts of a segment, a line each
+    if isinstance(value, list):  # parts of a segment, one per line
         return "\n".join(", ".join(f"{name} {shown(fact)}" for name, fact in part.items()) for part in value)
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,4 +1,4 @@
-"""``gpumatch kernels``: what CUDA kernels take of a GPU."""
+"""``gpumatch kernels``: compile the CUDA kernels and show their registers, memory and occupancy."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arch",
         action="append",
         choices=tuple(MULTIPROCESSORS),
-        help="compile for this one; may be given several times (default: sm_75, sm_80, sm_90, sm_100 and sm_120)",
+        help="architecture; repeatable (default: sm_75, sm_80, sm_90, sm_100 and sm_120)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="fail on spills, on local memory, and on an occupancy under 50 %%"
+        "--check", action="store_true", help="fail on spills, local memory, or an occupancy under 50 %%"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the .ptx and .cubin files in this folder")
-    parser.add_argument("--save", type=new_file, metavar="FILE", help="also write what is shown as JSON")
+    parser.add_argument("--save", type=new_file, metavar="FILE", help="also write the results as JSON")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _print_kernels(arch: str, kernels: Sequence[Compiled]) -> None:
-    """A narrow table, so that names stay whole on a terminal of 80 columns. Sizes are in bytes."""
+    """A narrow table, so that names are not cut on a terminal of 80 columns. Sizes are in bytes."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""``gpumatch match``: a file of events, and the pairs that match."""
+"""``gpumatch match``: match a file of events and write the pairs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from gpumatch.cli.files import Source
 
-_PAIRS_AT_ONCE = 2_000_000  # that a chunk of events should yield, so that memory stays bounded
+_PAIRS_AT_ONCE = 2_000_000  # pairs per chunk of events to aim at, so that memory stays bounded
 _EVENTS_AT_FIRST = 1_024
 _EVENTS_AT_MOST = 65_536
-_EVENTS_TO_TELL = 10_000  # how fast they were matched
+_EVENTS_TO_TELL = 10_000  # events needed to report a rate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,13 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "events",
         metavar="EVENTS",
-        help="a .parquet, .csv or .jsonl file, one event a row; - for standard input, CSV or JSON lines",
+        help="a .parquet, .csv or .jsonl file, one event per row; - for standard input, CSV or JSON lines",
     )
     parser.add_argument(
         "out", metavar="OUT", help="the .parquet, .csv or .jsonl file to write; - for standard output, as CSV"
     )
     parser.add_argument(
-        "--columns", metavar="A,B", help="event columns to write beside subscription (default: all; '': none)"
+        "--columns", metavar="A,B", help="event columns to write in addition to subscription (default: all; '': none)"
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="threads to use (default: all cores)")
     parser.add_argument(
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
             _warn_of_strangers(shown, source.names, matcher.schema.names)
         written = source.schema.names if columns is None else columns
         if "subscription" in written:
-            raise gm.GpumatchError("the events have a column 'subscription'; choose others with --columns")
+            raise gm.GpumatchError("the events have a column 'subscription'; choose other columns with --columns")
         done = _write_pairs(matcher, source, args.out, _pairs_schema(source.schema, written, matcher))
     if args.out == files.STANDARD:
         print(done, file=sys.stderr)
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _write_pairs(matcher: gm.Matcher, source: Source, out: str, schema: pa.Schema) -> str:
-    """Match all events and write the pairs. Returns how many there were, and how fast."""
+    """Match all events and write the pairs. Returns a line with the counts and the rate."""
     from gpumatch.cli import files
 
     events = pairs = 0
@@ -87,7 +87,7 @@ def _write_pairs(matcher: gm.Matcher, source: Source, out: str, schema: pa.Schem
 
 
 class _Watch:
-    """Times matching, without reading and writing, and without the first chunk, which may load or compile kernels."""
+    """Times matching without reading and writing, and without the first chunk, which may load or compile kernels."""
 
     def __init__(self) -> None:
         self._chunks = self._events = 0
@@ -102,24 +102,24 @@ class _Watch:
         self._chunks += 1
 
     def rate(self) -> str:
-        """Nothing where there were too few events to tell."""
+        """Empty if there were too few events."""
         if self._events < _EVENTS_TO_TELL:
             return ""
         return f", matched at {self._events / self._seconds:,.0f} events/s"
 
 
 def _warn_of_strangers(path: str, found: Sequence[str], attributes: Sequence[str]) -> None:
-    held, known = (", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "") for names in (found, attributes))
-    hint = "are delimiter (a comma), upper and lower case right?"
-    print(
-        f"warning: {path} has none of the index's attributes: it has {held}, they are {known}; {hint}", file=sys.stderr
+    shown, known = (
+        ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "") for names in (found, attributes)
     )
+    hint = "check the delimiter (a comma) and the case of names"
+    print(f"warning: {path} has no attribute of the index: it has {shown}, not {known}; {hint}", file=sys.stderr)
 
 
 def _chunks(
     matcher: gm.Matcher, batches: Iterator[pa.RecordBatch], watch: _Watch
 ) -> Iterator[tuple[pa.RecordBatch, gm.Matches]]:
-    """Matches chunk by chunk, as many events at once as the matches so far make it wise."""
+    """Matches chunk by chunk. The number of events per chunk depends on the matches so far."""
     events = _EVENTS_AT_FIRST
     done = 0
     for batch in batches:
@@ -137,7 +137,7 @@ def _chunks(
 
 @contextmanager
 def _rows_of_the_file(before: int) -> Iterator[None]:
-    """Errors that name an event of a chunk name the row of the file instead, counted from 1 as for CSV and JSON."""
+    """Make errors name the row of the file, counted from 1 as for CSV and JSON, not the event of the chunk."""
     try:
         yield
     except gm.SchemaError as error:

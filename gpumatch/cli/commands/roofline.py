@@ -1,4 +1,4 @@
-"""``gpumatch roofline``: what a GPU cannot exceed."""
+"""``gpumatch roofline``: upper bounds on events per second, by GPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gpumatch.cli.console import make_console, progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("workloads", nargs="+", metavar="WORKLOAD", help="w1-100k, w1-1m, w2, w3, w4, w5, w6, ads")
-    parser.add_argument("--subscriptions", type=positive, metavar="N", help="default: as many as were published")
+    parser.add_argument("workloads", nargs="+", metavar="WORKLOAD", help="w1-100k, w1-1m, w2, w3, w4, w5, w6 or ads")
+    parser.add_argument("--subscriptions", type=positive, metavar="N", help="default: the published number")
     parser.add_argument(
         "--index",
         nargs="+",
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"{INDEXES}; or triangle",
     )
-    parser.add_argument("--events", type=positive, default=256, metavar="N", help="that are counted; default: 256")
+    parser.add_argument("--events", type=positive, default=256, metavar="N", help="events to count (default: 256)")
     parser.add_argument(
         "--gpu", nargs="+", default=[], metavar="NAME", help="T4, A10, L4, A100-40GB, A100, H100, B200 (default: all)"
     )

@@ -1,4 +1,4 @@
-"""``gpumatch route-sim``: events through an overlay of brokers."""
+"""``gpumatch route-sim``: simulate events in an overlay of brokers."""
 
 from __future__ import annotations
 

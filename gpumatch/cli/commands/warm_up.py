@@ -1,4 +1,4 @@
-"""``gpumatch warm-up``: all kernels of the CPU, compiled now."""
+"""``gpumatch warm-up``: compile all CPU kernels in advance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpumatch.cli.console import print_table, progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("indexes", nargs="*", metavar="INDEX", help="names of indexes (default: all)")
+    parser.add_argument("indexes", nargs="*", metavar="INDEX", help="indexes to compile for (default: all)")
     parser.add_argument("--threads", type=positive, metavar="N", help="processes to use (default: all cores)")
 
 

@@ -1,7 +1,7 @@
-"""A-Tree (thesis, chapter 9): arbitrary Boolean expressions in one graph, shared parts evaluated once.
+"""A-Tree (thesis, chapter 9): arbitrary Boolean expressions in one graph, shared sub-expressions evaluated once.
 
 Every distinct predicate, sub-expression and expression is one node, whatever the order of insertion. AND and OR are
-put together from smaller ones that are there anyway (reorganisation and self-adjustment). Predicates are found by the
+composed of smaller ones that exist anyway (reorganisation and self-adjustment). Predicates are found by the
 postings that the other indexes use, once per distinct predicate; see ``kernels.atree`` for how events are matched.
 """
 
@@ -28,17 +28,17 @@ from gpumatch.kernels.words import EVENTS
 from gpumatch.opcodes import RANGE
 from gpumatch.subscriptions.block import Attributes
 
-_KEPT = 1 << 27  # bytes of a buffer up to which the next call gets it
-_VALUES, _ROWS = 1 << 13, 1 << 16  # words of values and rows for which there is room at first
-_UNIT, _WAKE, _EMIT = 180.0, 3.0, 12.0  # nanoseconds: a tile's expression that is evaluated, woken, true of an event
-_LEAF = 20.0  # and a predicate that holds, equal ones being one leaf
+_KEPT = 1 << 27  # largest buffer in bytes that is kept for the next call
+_VALUES, _ROWS = 1 << 13, 1 << 16  # initial room for words of values, and for rows
+_UNIT, _WAKE, _EMIT = 180.0, 3.0, 12.0  # nanoseconds: an expression evaluated for a tile, woken, true of an event
+_LEAF = 20.0  # and a predicate that holds; equal ones are one leaf
 _EXPRESSION, _ITEM = 24, 44  # bytes of an expression, and of each predicate and operator if none are shared
-_PER_LEAF = 4  # predicates per finest block that the depth of an attribute's tree aims at
+_PER_LEAF = 4  # predicates per finest block at which the depth of an attribute's tree aims
 
 
 @dataclass(frozen=True, slots=True)
 class ATree(IndexParams):
-    """Expressions of any form, whose common parts are evaluated once for all of them."""
+    """Expressions of any form; sub-expressions that they share are evaluated once for all of them."""
 
     kind: ClassVar[str] = "atree"
 
@@ -56,13 +56,13 @@ ARRAYS = {
         "int32", "leaves", "per predicate that is negated somewhere: the node that is true where it is known, else -1"
     ),
     "unit_ptr": ArraySpec(
-        "int64", "units + 1", "per unit, a node that several others use or a clause: where its program starts"
+        "int64", "units + 1", "per unit (a node that several others use, or a clause): where its program starts"
     ),
     "items": ArraySpec("int32", "items", "programs: nodes, negated predicates, and groups as an operator and a length"),
     "level_ptr": ArraySpec(
         "int64",
         "levels + 1",
-        "units of one level do not use each other: where each level starts, and clauses",
+        "where each level of units starts, and clauses; units of one level do not use each other",
         on_device=False,
     ),
     "parent_ptr": ArraySpec("int64", "nodes + 1", "per node: where the units that wait for it start", on_device=False),
@@ -80,7 +80,7 @@ _PROGRAMS = ("unit_ptr", "items", "parent_ptr", "parent")
 
 
 class _Graph(NamedTuple):
-    """Nodes with their children ``child[ptr[n]:last[n]]``; ``order`` has them behind their children."""
+    """Nodes with their children ``child[ptr[n]:last[n]]``; ``order`` lists them after their children."""
 
     ops: Array
     ptr: Array
@@ -95,7 +95,7 @@ class _Graph(NamedTuple):
 
 
 def _graph(given: Input, roots: Array) -> _Graph:
-    """The graph of the clauses; ``roots`` gets the node of each, that of a row with several at its first clause."""
+    """The graph of the clauses; ``roots`` gets the node of each, for a row with several only at its first clause."""
     attributes, book, table, first, last = given[:5]
     ops, ptr, child = dag.intern_clauses(
         first,
@@ -119,14 +119,14 @@ def _graph(given: Input, roots: Array) -> _Graph:
 
 
 def _room(table: Table) -> tuple[int, int]:
-    """Nodes and children that predicates can make at most, true and false ones, in ranges and in gaps."""
+    """The most nodes and children that predicates can make, true and false ones, in ranges and in gaps."""
     kind, lo, hi = table.columns()[1:]
     ranges = int((hi - lo)[(kind != RANGE) & (hi > lo)].sum())
     return 4 * len(kind) + 8, 16 * len(kind) + 4 * ranges + 64
 
 
 class _Leaves(NamedTuple):
-    """Nodes of predicates in the order of their numbers, and the ranges of codes that make up those with postings."""
+    """Nodes of predicates in the order of their numbers, and the ranges of codes of those that have postings."""
 
     node: Array
     piece_node: Array  # by number
@@ -134,7 +134,7 @@ class _Leaves(NamedTuple):
 
 
 def _leaves(graph: _Graph) -> tuple[_Leaves, Array]:
-    """The leaves, and rows of base and minus, by node, of the predicates that are negated."""
+    """The leaves, and for each negated predicate the nodes of its base and minus."""
     ops, ptr, child = graph.ops, graph.ptr, graph.child
     late = np.flatnonzero((ops == dag.LATE) & (graph.uses > 0))
     negated = np.stack([child[ptr[late]], child[ptr[late] + 1]], axis=1)
@@ -154,9 +154,9 @@ def _leaves(graph: _Graph) -> tuple[_Leaves, Array]:
 
 
 def _chances(given: Input, graph: _Graph, leaves: _Leaves) -> tuple[Array, Array]:
-    """How likely each leaf is true, and how likely what it waits for is, by node.
+    """How likely each leaf is to be true, and how likely the node that it waits for is, by node.
 
-    A missing value is taken for likely where no events were observed.
+    A missing value counts as likely where no events were observed.
     """
     nothing, no_rows = np.zeros(1, np.int64), read_only(np.zeros(0, np.int32))
     pieces = Table(0, no_rows, nothing, no_rows, leaves.predicate.ravel(), no_rows, no_rows, no_rows, nothing, no_rows)
@@ -177,7 +177,7 @@ def _chances(given: Input, graph: _Graph, leaves: _Leaves) -> tuple[Array, Array
 def _units(
     graph: _Graph, roots: Array, leaves: int, chances: tuple[Array, Array], number: Array, base: Array
 ) -> dict[str, Array]:
-    """Programs of nodes that are kept and of clauses, by level, and which nodes they wait for."""
+    """Programs of the nodes that are kept and of clauses, by level, and the nodes that they wait for."""
     stored, level = np.zeros(len(graph.ops), np.bool_), np.zeros(len(graph.ops), np.int32)
     atree_build.choose_units(graph.order, *graph.lists(), graph.uses, stored, level)
     atree_build.choose_access(graph.order, *graph.lists(), graph.uses, stored, *chances)
@@ -204,7 +204,7 @@ def _units(
 
 
 def _postings(given: Input, leaves: _Leaves) -> dict[str, Array]:
-    """Pieces by blocks of codes."""
+    """Pieces by block of codes."""
     depth = bits_of(given.book.counts())
     load = np.bincount(leaves.predicate[:, 0], minlength=len(depth))
     levels = np.minimum(bits_of(load // _PER_LEAF), depth)
@@ -215,7 +215,7 @@ def _postings(given: Input, leaves: _Leaves) -> dict[str, Array]:
 
 
 def _build(params: ATree, given: Input) -> dict[str, Any]:
-    """Arrays for clauses in the order of their rows."""
+    """Arrays for clauses in row order."""
     roots = np.empty(given.last - given.first, np.int32)
     graph = _graph(given, roots)
     leaves, negated = _leaves(graph)
@@ -236,7 +236,7 @@ def _build(params: ATree, given: Input) -> dict[str, Any]:
 
 
 def _scratch(index: FlatIndex, work: Workspace) -> tuple[Array, ...]:
-    """Memory of one call at a time: slots of nodes, marks of units, values, rows that are found, and shared rows."""
+    """Memory of one call at a time: slots of nodes, marks of units, values, found rows, and shared rows."""
     try:
         return work.scratch.pop()
     except IndexError:
@@ -265,7 +265,7 @@ def _match(
 
 
 def _tile(events: CodedEvents, first: int) -> CodedEvents:
-    """The events from the first one on that are matched at once."""
+    """The events from ``first`` on that are matched together."""
     ptr = events.ptr[first : first + EVENTS + 1]
     return CodedEvents(ptr, events.attribute, events.code)
 
@@ -291,7 +291,7 @@ def _match_tile(
 
 
 def _place(params: ATree, given: Input, clauses: Array) -> Array:
-    """Clauses in the order of their rows: those of one row are joined, and matches are found in that order."""
+    """Clauses in row order: those of one row are joined, and matches are found in that order."""
     rows: Array = given.table.clause_row[clauses]
     return rows
 
@@ -308,7 +308,7 @@ def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _cost(params: ATree, costs: Costs, clauses: Array) -> Array:
-    """Nanoseconds of each clause: those of a tile of events are evaluated once."""
+    """Nanoseconds per clause; a clause is evaluated once for a tile of events."""
     table, chance = costs.given.table, np.empty((2, len(clauses)))
     heads = (table.clause_ptr, table.clause_program, table.predicate, table.programs)
     wakings(clauses, *heads, costs.likelihood, costs.there, chance)
@@ -318,7 +318,7 @@ def _cost(params: ATree, costs: Costs, clauses: Array) -> Array:
 
 
 def _cost_of_leaves(costs: Costs) -> Array:
-    """Nanoseconds of each clause of the table for its leaves: its part of what predicates cost that hold."""
+    """Nanoseconds for the leaves of each clause of the table: its share of the cost of predicates that hold."""
     table = costs.given.table
     before = np.append(0.0, np.cumsum(_LEAF * costs.distinct * costs.likelihood))
     each: Array = np.diff(before[table.clause_ptr])
@@ -337,7 +337,7 @@ def _bytes(params: ATree, costs: Costs, clauses: Array) -> int:
 
 
 def _takes(costs: Costs, clauses: Array) -> Array:
-    """Those of the clauses that a graph finds cheaper than postings do; of a row all or none."""
+    """The clauses that a graph finds cheaper than postings do; all or none of a row."""
     saved = costs.postings(clauses) + costs.evaluated(clauses) - _cost(ATree(), costs, clauses)
     rows = costs.given.table.clause_row[clauses]
     kept: Array = clauses[np.bincount(rows, saved)[rows] > 0]
@@ -345,7 +345,7 @@ def _takes(costs: Costs, clauses: Array) -> Array:
 
 
 def _reason(costs: Costs, clauses: Array) -> str:
-    return f"equal parts of {len(clauses)} clauses are evaluated once"
+    return f"common sub-expressions of {len(clauses)} clauses are evaluated once"
 
 
 ATREE = Kind(

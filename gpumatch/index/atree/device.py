@@ -19,12 +19,12 @@ _ALL = (1 << _WORD) - 1
 
 
 def _nodes(index: DeviceIndex) -> int:
-    """How many nodes a graph of expressions has words for."""
+    """How many nodes have words."""
     return len(index.flat.arrays["parent_ptr"]) - 1
 
 
 def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
-    """What events satisfy; nothing is left to decide."""
+    """Clauses that events satisfy; nothing is left to decide."""
     a, host, xp = index.arrays, index.flat.arrays, card.xp
     value = yield from _leaves(card, index, coded)
     nodes, words = _nodes(index), -(-coded.length // _WORD)
@@ -36,10 +36,10 @@ def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded
     step = max(card.budget // (8 * words), 1)
     keys = []
     for clause in range(0, clauses, step):
-        part = min(step, clauses - clause)
-        out = xp.empty(part * words, dtype=np.uint64)
+        size = min(step, clauses - clause)
+        out = xp.empty(size * words, dtype=np.uint64)
         counts = xp.empty(card.tiles(len(out)), dtype=np.int64)
-        units = (inner + clause, inner + clause + part)
+        units = (inner + clause, inner + clause + size)
         card.launch(atree.evaluate_clauses, len(out), *units, words, *programs, out, counts)
         ends = xp.cumsum(counts)
         listed = xp.empty((yield ends[-1:]), dtype=np.int64)
@@ -52,7 +52,7 @@ def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded
 
 
 def _leaves(card: Card, index: DeviceIndex, coded: Coded) -> Job[Any]:
-    """Words of all nodes, of which those of predicates are set."""
+    """Words of all nodes; only those of predicates are set."""
     a, host, xp = index.arrays, index.flat.arrays, card.xp
     nodes, words = _nodes(index), -(-coded.length // _WORD)
     value = xp.empty(nodes * words, dtype=np.uint64)

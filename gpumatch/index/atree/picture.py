@@ -10,15 +10,15 @@ from gpumatch.index.flat import FlatIndex
 
 
 def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
-    """How long programs are, of nodes that several use and of clauses; and how many wait for a node."""
+    """Lengths of programs, of shared nodes and of clauses; and how many programs wait for a node."""
     arrays = index.arrays
     inner = int(arrays["level_ptr"][-1])
     lengths = np.diff(arrays["unit_ptr"])
     most = int(lengths.max(initial=1))
     series = {}
-    for name, part in (("nodes", lengths[:inner]), ("clauses", lengths[inner:])):
-        share, labels = shares(np.append(part, most))  # one more of the greatest length, so that both have all bars
-        series[name] = (share[""] * (len(part) + 1)).round()
+    for name, own in (("nodes", lengths[:inner]), ("clauses", lengths[inner:])):
+        share, labels = shares(np.append(own, most))  # one more of the greatest length, so that both have all columns
+        series[name] = (share[""] * (len(own) + 1)).round()
         series[name][-1] -= 1
     nodes, edges = index.meta["nodes"], index.meta["edges"]
     waiting = np.diff(arrays["parent_ptr"])

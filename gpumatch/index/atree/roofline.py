@@ -1,6 +1,6 @@
-"""What the A-Tree's kernels touch.
+"""Memory and work of the A-Tree kernels.
 
-A warp takes 32 words of 64 events of one unit, or fewer words of several: 2,048 events show all that there is to see.
+A warp takes 32 words of 64 events of one unit, or fewer words of several: 2,048 events show everything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _node_count(index: FlatIndex) -> int:
 
 
 class Graph(NamedTuple):
-    """What all kernels share: sizes of the graph, and its nodes' words."""
+    """State of all kernels: sizes of the graph, and the words of its nodes."""
 
     sample: Sample
     arrays: dict[str, Array]
@@ -67,13 +67,13 @@ class Graph(NamedTuple):
         return cls(sample, a, nodes - inner, inner, words, value)
 
     def columns(self) -> Array:
-        """How many predicates have a bit, for every column of as many words as a sector has."""
+        """How many predicates have a bit in each column, which is as many words as a sector holds."""
         words = self.value[: self.leaves * self.words].reshape(self.leaves, self.words)
-        parts = [words[:, at : at + SECTOR // 8].any(axis=1) for at in range(0, self.words, SECTOR // 8)]
-        return np.array([np.count_nonzero(part) for part in parts])
+        filled = [words[:, at : at + SECTOR // 8].any(axis=1) for at in range(0, self.words, SECTOR // 8)]
+        return np.array([np.count_nonzero(column) for column in filled])
 
     def touched(self, sectors: float, marks: Array) -> Touched:
-        """Of the nodes' words, which grow with the events but are read by many units: those of all events at once."""
+        """Sectors of the nodes' words, which grow with the events but are read by many units: those of a full batch."""
         more = self.sample.batch / self.sample.events
         return Touched("words", sectors * more, float(marks.sum()) * more, self.sample.batch, len(marks) * more)
 
@@ -125,7 +125,7 @@ def _hits(graph: Graph, runs: Runs) -> list[Cost]:
         "atree.set_leaves",
         read=28 * len(runs.length) * per + KEY * tiles * per + moved,
         written=moved,
-        pieces=3 * SECTOR * tiles * per,  # a run that goes on is read by every tile
+        pieces=3 * SECTOR * tiles * per,  # a run that continues is read by every tile
         touched=(*(sample.touched(*it) for it in zip(names, sectors, marks, strict=True)), words),
         atomics=hits * per,
         instructions=(finding + _PIECE * runs.slots + _HIT * WARP * warps) * per,
@@ -144,7 +144,7 @@ def _nodes(graph: Graph) -> Cost:
 
 
 def _evaluation(graph: Graph, kernel: str, ranges: Sequence[tuple[int, int, Array]], each: int) -> Cost:
-    """The programs of units, from one to another, whose words go to an array."""
+    """Evaluation of the programs of ranges of units, whose words go to an array each."""
     sample, a, per = graph.sample, graph.arrays, 1 / graph.sample.events
     marks = (marks_of(a["items"]), marks_of(a["base"]), marks_of(graph.value))
     instructions, groups, units, sectors = 0, 0, 0, np.zeros(3, np.int64)
@@ -170,7 +170,7 @@ def _evaluation(graph: Graph, kernel: str, ranges: Sequence[tuple[int, int, Arra
 
 
 def _listing(graph: Graph, cost: Cost, words: int, keys: int, tiles: int, warps: int, steps: int) -> list[Cost]:
-    """What is done with the words of clauses: blocks without any bit write nothing."""
+    """Evaluation and listing of clauses: blocks without any bit write nothing."""
     per, blocks, some = 1 / graph.sample.events, words / BLOCK, BLOCK * tiles
     evaluation = replace(
         cost,

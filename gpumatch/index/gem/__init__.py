@@ -1,6 +1,6 @@
 """GEM: the codes of a few dimensions cut into cells, and bitsets of the clauses that touch a cell (paper 003).
 
-With a bitset for every cell, the default, matching is an AND of bitsets. With fewer or none it is the paper's: see
+With a bitset for every cell, the default, matching is an AND of bitsets. With fewer or none it follows the paper: see
 ``triangle``.
 """
 
@@ -25,19 +25,19 @@ from gpumatch.kernels.plan import survival
 from gpumatch.subscriptions.block import Attributes
 
 _MOST_DIMS = 32  # bitsets of more dimensions cost more than they exclude
-_SHARE = 32  # a dimension is indexed if one clause in so many constrains it
-_GRANULES = 4096  # entries of the table that leads from codes to cells
-_ROWS = 1 << 20  # rows of results that one call should give at most
+_SHARE = 32  # a dimension is indexed if at least one clause in this many constrains it
+_GRANULES = 4096  # most entries of the table from codes to cells
+_ROWS = 1 << 20  # most rows of results that one call should give
 _LEAST_EVENTS, _MOST_EVENTS = 64, 4096  # of one call
 _WORD = 0.16  # nanoseconds of a word of a bitset
-_SURVIVOR, _DENSE = 25.0, 6.5  # and of what bitsets leave over: where that is little, and where it is much
-_LOOSE = 100.0  # the same, if bounds do not tell all of a clause
-_LANES = 0x7FFC  # values that fit a lane of the packed bounds, besides those that mean absent and open
+_SURVIVOR, _DENSE = 25.0, 6.5  # and of a clause that bitsets leave: where these are few, and where they are many
+_LOOSE = 100.0  # the same, if bounds do not decide the clause
+_LANES = 0x7FFC  # values that fit in a lane of the packed bounds, without those that mean absent and open
 
 
 @dataclass(frozen=True, slots=True)
 class Gem(IndexParams):
-    """Cut each dimension into ``cells``, and intersect what touches the cells that an event lies in.
+    """Cut each dimension into ``cells``, and intersect the clauses that touch the event's cells.
 
     ``caches``: how many cells of a dimension have a bitset; None for all, 0 for the paper's triangles alone.
     """
@@ -67,16 +67,14 @@ _BITSETS = {
     "dims": ArraySpec("int32", "dims", "attributes that are indexed"),
     "dim_of": ArraySpec("int32", "attributes or 0", "per attribute: its dimension, or -1"),
     "cell_ptr": ArraySpec(
-        "int64", "lines + 1 or 0", "per dimension: its first cell; the last one is of events that lack the attribute"
+        "int64", "lines + 1 or 0", "per dimension: its first cell; its last one is for events that lack the attribute"
     ),
-    "cell_table": ArraySpec("uint8", "granules", "codes, shifted, to cells"),
-    "table_ptr": ArraySpec("int64", "lines + 1 or 0", "per dimension: where its part of cell_table starts"),
-    "table_shift": ArraySpec(
-        "uint8", "lines or 0", "per dimension: codes are shifted so far to its part of cell_table"
-    ),
-    "lane_exact": ArraySpec("bool", "lines or 0", "per dimension: do its codes fit the lanes of bounds?"),
+    "cell_table": ArraySpec("uint8", "granules", "cell of each shifted code"),
+    "table_ptr": ArraySpec("int64", "lines + 1 or 0", "per dimension: where its slice of cell_table starts"),
+    "table_shift": ArraySpec("uint8", "lines or 0", "per dimension: bits by which codes are shifted for cell_table"),
+    "lane_exact": ArraySpec("bool", "lines or 0", "per dimension: do its codes fit in the lanes of bounds?"),
     "lane_shift": ArraySpec(
-        "uint8", "lines or 0", "per dimension: codes are shifted so far to lanes where they do not fit"
+        "uint8", "lines or 0", "per dimension: bits by which codes are shifted for lanes where they do not fit"
     ),
     "bits": ArraySpec(
         "uint64", "words", "per tile, cell and word: the clauses that touch the cell or do not constrain it"
@@ -85,9 +83,9 @@ _BITSETS = {
         "uint64", "words or 0", "as bits: the clauses that hold for all of the cell; empty where few would match"
     ),
     "summary": ArraySpec("uint64", "cells_of_tiles", "per tile and cell: which words are not zero", on_device=False),
-    "count": ArraySpec("int64", "cells", "per cell: its clauses"),
+    "count": ArraySpec("int64", "cells", "per cell: number of its clauses"),
     "bounds": ArraySpec("uint64", "bounds", "per clause: low bounds, then high bounds, in lanes of 16 bits"),
-    "loose": ArraySpec("uint64", "words_of_tiles", "a bit per clause: bounds do not tell all of it"),
+    "loose": ArraySpec("uint64", "words_of_tiles", "a bit per clause: its bounds do not decide it"),
 }
 ARRAYS = _BITSETS | triangle.ARRAYS
 META = {
@@ -97,7 +95,7 @@ META = {
 
 
 class Dims:
-    """The dimensions of some clauses, and what leads from their codes to cells."""
+    """The dimensions of some clauses, and the tables from their codes to cells."""
 
     def __init__(self, given: Input, clauses: Array) -> None:
         counts, table = given.book.counts(), given.table
@@ -117,32 +115,32 @@ class Dims:
         self.shift = bits_of(-(-self.counts // _GRANULES))
         self.ptr = pointers(((self.counts - 1) >> self.shift) + 1)
         self.lows, self.highs = np.zeros(int(self.ptr[-1]), np.int64), np.zeros(int(self.ptr[-1]), np.int64)
-        self.places = (self.dim_of, self.ptr, self.shift)
-        building.weigh(clauses, table.clause_ptr, predicates, *self.places, self.lows, self.highs)
+        self.granules = (self.dim_of, self.ptr, self.shift)
+        building.weigh(clauses, table.clause_ptr, predicates, *self.granules, self.lows, self.highs)
 
-    def quantiles(self, weights: Array, parts: int) -> list[Array]:
-        """For each dimension the part that each granule lies in, where parts have about the same weight."""
+    def quantiles(self, weights: Array, count: int) -> list[Array]:
+        """The quantile of each granule, by dimension, where ``count`` quantiles have about the same weight."""
         found = []
         for first, last in zip(self.ptr[:-1].tolist(), self.ptr[1:].tolist(), strict=True):
             own = weights[first:last]
             below = np.cumsum(own) - own
-            found.append(np.minimum(below * parts // max(int(own.sum()), 1), parts - 1))
+            found.append(np.minimum(below * count // max(int(own.sum()), 1), count - 1))
         return found
 
 
 def _place(params: Gem, given: Input, clauses: Array) -> Array:
-    """Alike clauses together; but in the order of rows where so many match that sorting results would cost more."""
+    """Similar clauses together; but in row order where so many match that sorting results would cost more."""
     dims = Dims(given, clauses)
     if not params.has_all or dims.many or len(clauses) <= kernels.TILE:
         return given.table.clause_row[clauses]
     low, high = (np.concatenate(dims.quantiles(w, 256)).astype(np.uint8) for w in (dims.lows, dims.highs))
     keys = np.empty(len(clauses), np.int64)
-    building.interleave(clauses, given.table.clause_ptr, given.table.predicates(), *dims.places, low, high, keys)
+    building.interleave(clauses, given.table.clause_ptr, given.table.predicates(), *dims.granules, low, high, keys)
     return keys
 
 
 def _build(params: Gem, given: Input) -> dict[str, Any]:
-    """Arrays of bitsets or of triangles; those of the other are empty."""
+    """Arrays of bitsets or of triangles; those of the other form are empty."""
     dims = Dims(given, np.arange(given.first, given.last))
     empty: dict[str, Any] = {name: np.zeros(0, spec.dtype) for name, spec in ARRAYS.items()}
     empty |= {"expected": float(dims.rate * (given.last - given.first)), "ascending": 0}
@@ -154,8 +152,8 @@ def _build(params: Gem, given: Input) -> dict[str, Any]:
 
 def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Any]:
     table, first, last = given.table, given.first, given.last
-    cells = [np.unique(part, return_inverse=True)[1] for part in dims.quantiles(dims.lows + dims.highs, most)]
-    cell_ptr = pointers(np.array([part[-1] + 2 for part in cells], np.int64))
+    cells = [np.unique(own, return_inverse=True)[1] for own in dims.quantiles(dims.lows + dims.highs, most)]
+    cell_ptr = pointers(np.array([own[-1] + 2 for own in cells], np.int64))
     cell_table = np.concatenate([*cells, np.zeros(0)]).astype(np.uint8)
     tiles = -(-(last - first) // kernels.TILE)
     bits = np.zeros(tiles * int(cell_ptr[-1]) * kernels.WORDS, np.uint64)
@@ -220,7 +218,7 @@ def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _events(index: FlatIndex) -> int:
-    """So many that tiles are used often while they are in cache, and the result is not so large as to leave it."""
+    """Enough to use tiles often while they are in cache, but not so many that results evict them."""
     return min(max(int(_ROWS / max(float(index.meta["expected"]), 1.0)), _LEAST_EVENTS), _MOST_EVENTS)
 
 
@@ -229,7 +227,7 @@ def _cost(params: Gem, costs: Costs, clauses: Array) -> Array:
 
 
 def _cost_of(dims: Dims, costs: Costs, clauses: Array) -> Array:
-    """Nanoseconds of each clause in bitsets over these dimensions."""
+    """Nanoseconds per clause in bitsets over these dimensions."""
     table, left, loose = costs.given.table, np.empty(len(clauses)), np.empty(len(clauses), np.bool_)
     heads = (table.clause_ptr, table.clause_program, table.predicate)
     survival(clauses, *heads, costs.likelihood, dims.dim_of, left, loose)
@@ -253,7 +251,7 @@ def _reason(costs: Costs, clauses: Array) -> str:
 
 
 def _takes(costs: Costs, clauses: Array) -> Array:
-    """Those of the clauses that bitsets find cheaper than postings do."""
+    """The clauses that bitsets find cheaper than postings do."""
     others = costs.postings(clauses)
     wide = others > 4 * _WORD / 64
     found, others = clauses[wide], others[wide]

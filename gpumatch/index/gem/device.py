@@ -15,7 +15,7 @@ from gpumatch.kernels.cuda import gem, triangle
 from gpumatch.kernels.gem import LANES, STRICTER, WORDS
 
 _SHARE = 1024  # events that one block of gem.sift takes
-_LOG_WORDS = 2  # as a power of two: 4 words, the least that memory gives at once
+_LOG_WORDS = 2  # as a power of two: 4 words, the smallest read of memory
 
 
 def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
@@ -26,7 +26,7 @@ def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded
 
 
 def _bitsets(card: Card, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
-    """What touches an event's cells and lies within its bounds; ascending by event and clause in a group of tiles."""
+    """Clauses touching an event's cells and within its bounds; ascending by event and clause in a group of tiles."""
     a, xp, flat = index.arrays, card.xp, index.flat
     dims, tiles = len(a["cell_ptr"]) - 1, len(a["loose"]) // WORDS
     cells = len(a["count"])
@@ -40,14 +40,14 @@ def _bitsets(card: Card, index: DeviceIndex, coded: Coded) -> Job[list[Any]]:
     step = max(card.budget // (8 * WORDS * coded.length), 1)
     keys = []
     for tile in range(0, tiles, step):
-        part = min(step, tiles - tile)
-        touching = _sifted(card, tile, part, cells, places, a["bits"])
-        covered = _sifted(card, tile, part, cells, places, a["cover"]) if covers else xp.empty(0, dtype=np.uint64)
+        size = min(step, tiles - tile)
+        touching = _sifted(card, tile, size, cells, places, a["bits"])
+        covered = _sifted(card, tile, size, cells, places, a["cover"]) if covers else xp.empty(0, dtype=np.uint64)
         counts = xp.empty(card.tiles(len(touching)), dtype=np.int64)
         card.launch(gem.count_bits, len(touching), touching, counts)
         ends = xp.cumsum(counts)
         listed = xp.empty((yield ends[-1:]), dtype=np.int64)
-        words = (part * WORDS, tile * WORDS)
+        words = (size * WORDS, tile * WORDS)
         card.launch(
             gem.list_bits, len(touching) if len(listed) else 0, touching, covered, a["loose"], *words, ends, listed
         )

@@ -12,7 +12,7 @@ from gpumatch.index.flat import FlatIndex
 
 
 def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
-    """Clauses by low and high cell of the first dimension, and how many each cell leaves in every dimension."""
+    """Clauses by low and high cell of the first dimension, and how many clauses each cell of any dimension leaves."""
     arrays, clauses = index.arrays, max(index.last - index.first, 1)
     dims = arrays["dims"].tolist()
     if not dims:
@@ -21,9 +21,9 @@ def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
         triangle = _from_bits(arrays)
         left = [arrays["count"][first : last - 1] for first, last in pairwise(arrays["cell_ptr"].tolist())]
     else:
-        parts = [_from_cells(arrays, d) for d in range(len(dims))]
-        triangle = parts[0][0]
-        left = [_touching(*part) for part in parts]
+        triangles = [_from_cells(arrays, d) for d in range(len(dims))]
+        triangle = triangles[0][0]
+        left = [_touching(*it) for it in triangles]
     width = max(map(len, left))
     shares = np.stack([np.pad(row, (0, width - len(row))) for row in left]) / clauses
     of, low, high = f"clauses by their bounds on {names[dims[0]]}", "cell of the low bound", "of the high one"
@@ -35,8 +35,8 @@ def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
 
 
 def _from_bits(arrays: dict[str, Array]) -> Array:
-    """Clauses by last (rows) and first cell that they touch in the first dimension, less those it does not bind."""
-    missing = int(arrays["cell_ptr"][1]) - 1  # behind the cells of values
+    """Clauses by last (rows) and first cell that they touch in the first dimension, without those it does not bind."""
+    missing = int(arrays["cell_ptr"][1]) - 1  # after the cells of values
     words = len(arrays["bits"]) // max(len(arrays["summary"]), 1)
     found = np.zeros(missing * missing, np.int64)
     for tile in arrays["bits"].reshape(-1, int(arrays["cell_ptr"][-1]), max(words, 1)):
@@ -48,7 +48,7 @@ def _from_bits(arrays: dict[str, Array]) -> Array:
 
 
 def _from_cells(arrays: dict[str, Array], d: int) -> tuple[Array, int]:
-    """The same from a triangle of the paper's, and how many clauses its dimension does not bind."""
+    """The same from one of the paper's triangles, and how many clauses its dimension does not bind."""
     cells = len(arrays["triangle_starts"]) // len(arrays["triangle_dims"])
     lists = cells * (cells + 1) // 2 + 1
     sizes = np.diff(arrays["triangle_ptr"][d * lists : (d + 1) * lists + 1])
@@ -58,6 +58,6 @@ def _from_cells(arrays: dict[str, Array], d: int) -> tuple[Array, int]:
 
 
 def _touching(triangle: Array, free: int) -> Array:
-    """How many clauses touch each cell: low bound at or before it, high bound at or behind it."""
+    """How many clauses touch each cell: low bound at or before it, high bound at or after it."""
     touching: Array = triangle.cumsum(axis=1)[::-1].cumsum(axis=0)[::-1].diagonal() + free
     return touching

@@ -1,4 +1,4 @@
-"""What the kernels of GEM touch: of bitsets, or of triangles."""
+"""Memory and work of the GEM kernels, of bitsets or of triangles."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _bitsets(sample: Sample, index: FlatIndex) -> Found:
 
 
 def _locating(sample: Sample, dims: int) -> Cost:
-    """Cells and lanes of events: tables of a few kilobytes, which stay near."""
+    """Locating cells and lanes of events: tables of a few kilobytes, which stay near."""
     entries = len(sample.coded.code) / sample.events
     lane_bytes = 8 * -(-dims // LANES)
     return Cost(
@@ -100,7 +100,7 @@ def _locating(sample: Sample, dims: int) -> Cost:
 
 
 def _sifting(sample: Sample, places: Array, dims: int, cells: int, bits: Array) -> tuple[Array, Cost]:
-    """Words of an event's cells, ANDed; places are read by every block that takes other words of the event."""
+    """ANDed words of an event's cells; every block with other words of the event reads its places again."""
     per, tiles = 1 / sample.events, len(bits) // (cells * WORDS)
     log = max((log for log in range(MOST_LOG + 1) if cells << log <= STAGED), default=MOST_LOG)
     out = np.empty((sample.events, tiles * WORDS), np.uint64)
@@ -113,7 +113,7 @@ def _sifting(sample: Sample, places: Array, dims: int, cells: int, bits: Array) 
         touched = (sample.touched("bits", reads / (1 << log), marks),)
         instructions += _FAR_CELL * WARP * steps * per
         return out, Cost("gem.sift", 0.0, 8.0 * words, 4.0 * dims * blocks, touched, instructions=instructions)
-    staged = bits.nbytes / share  # an event's part of what blocks bring near
+    staged = bits.nbytes / share  # an event's share of what blocks bring near
     return out, Cost(
         "gem.sift",
         read=bits.nbytes / sample.batch,  # blocks that take the same words follow each other
@@ -125,7 +125,7 @@ def _sifting(sample: Sample, places: Array, dims: int, cells: int, bits: Array) 
 
 
 class Bits(NamedTuple):
-    """Bits of words: their number, blocks and warps that have any, and steps of warps that list them."""
+    """Numbers of bits, of blocks and warps that have any, and of steps in which warps list them."""
 
     number: int
     blocks: int

@@ -1,8 +1,8 @@
 """GEM's triangles (paper 003): clauses by cells of their low and high codes, and caches along the diagonal.
 
 For ``0 <= caches < cells``; with a bitset for every cell no triangle is needed. Cells are cut by quantiles, since those
-of equal width collapse under skew. In place of two cumulative counts, of low and of high codes, one array holds what
-the decision algorithm makes of them: the number of clauses that each code passes.
+of equal width collapse under skew. Instead of two cumulative counts, of low and of high codes, one array holds what the
+decision algorithm derives from them: the number of clauses that each code passes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gpumatch.kernels import triangle as kernels
 from gpumatch.subscriptions.block import Attributes
 
 ARRAYS = {
-    "triangle_dims": ArraySpec("int32", "sides", "attributes that are indexed, single-valued ones"),
+    "triangle_dims": ArraySpec("int32", "sides", "single-valued attributes that are indexed"),
     "triangle_starts": ArraySpec("int32", "starts", "per dimension and cell: the first code"),
     "triangle_ptr": ArraySpec(
         "int64", "lists + 1 or 0", "per dimension, row of high and column of low codes: where the cell starts"
     ),
-    "triangle_sub": ArraySpec("int32", "held", "the clauses of the cells, numbered from the index's first"),
+    "triangle_sub": ArraySpec("int32", "held", "clauses of the cells, numbered from the index's first"),
     "triangle_bounds": ArraySpec("int32", "ends", "per dimension and clause: low and high code"),
-    "count_ptr": ArraySpec("int64", "sides + 1 or 0", "per dimension: where its part of pass_count starts"),
+    "count_ptr": ArraySpec("int64", "sides + 1 or 0", "per dimension: where its slice of pass_count starts"),
     "pass_count": ArraySpec(
         "int32", "codes", "per code, the missing one first: how many clauses it passes in the dimension"
     ),
-    "decided": ArraySpec("bool", "clauses or 0", "per clause: are its bounds all there is to it?"),
+    "decided": ArraySpec("bool", "clauses or 0", "per clause: do its bounds decide it?"),
     "cache_nearest": ArraySpec("int32", "nearest", "per cell: the nearest cache", on_device=False),
     "cache_cell": ArraySpec("int32", "caches", "per cache: its cell", on_device=False),
     "cache_bits": ArraySpec(
@@ -45,8 +45,8 @@ ARRAYS = {
 }
 
 
-class _Part(NamedTuple):
-    """What one dimension adds to the arrays."""
+class _Dimension(NamedTuple):
+    """Arrays of one dimension."""
 
     starts: Array
     sizes: Array
@@ -56,7 +56,7 @@ class _Part(NamedTuple):
 
 
 def build(cells: int, caches: int, given: Input, dims: Array) -> dict[str, Array]:
-    """Triangles of ``cells`` cells a side in these single-valued attributes, and so many caches along the diagonal."""
+    """Triangles of ``cells`` cells a side in these single-valued attributes, and ``caches`` caches on the diagonal."""
     table, clauses = given.table, given.last - given.first
     counts = given.book.counts()
     dim_of = np.full(len(counts), -1, np.int64)
@@ -70,31 +70,31 @@ def build(cells: int, caches: int, given: Input, dims: Array) -> dict[str, Array
     cached = (2 * np.arange(caches) + 1) * cells // (2 * max(caches, 1))
     nearest = np.abs(np.arange(cells)[:, None] - cached).argmin(axis=1) if caches else np.zeros(0, np.int64)
     pairs = bounds.reshape(len(dims), clauses, 2)
-    parts = [_part(cells, cached, nearest, pairs[d], int(counts[dims[d]])) for d in range(len(dims))]
+    built = [_dimension(cells, cached, nearest, pairs[d], int(counts[dims[d]])) for d in range(len(dims))]
     arrays = (
         dims,
-        _joined([part.starts for part in parts]),
-        pointers(_joined([part.sizes for part in parts])),
-        _joined([part.clauses for part in parts]),
+        _joined([it.starts for it in built]),
+        pointers(_joined([it.sizes for it in built])),
+        _joined([it.clauses for it in built]),
         bounds,
         count_ptr,
         pass_count,
         decided,
         nearest,
         cached,
-        _joined([part.bits for part in parts]),
-        _joined([part.added for part in parts]),
+        _joined([it.bits for it in built]),
+        _joined([it.added for it in built]),
     )
     specs = zip(ARRAYS.items(), arrays, strict=True)
     return {name: array.astype(spec.dtype, copy=False) for (name, spec), array in specs}
 
 
-def _joined(parts: list[Array]) -> Array:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+def _joined(arrays: list[Array]) -> Array:
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
 
 
-def _part(cells: int, cached: Array, nearest: Array, bounds: Array, codes: int) -> _Part:
-    """One dimension, from the bounds of all clauses in it; bounds of ``codes`` are those that no value satisfies."""
+def _dimension(cells: int, cached: Array, nearest: Array, bounds: Array, codes: int) -> _Dimension:
+    """One dimension, from the bounds of all clauses in it; a bound equal to ``codes`` is met by no value."""
     low, high = bounds.T
     bound = low != kernels.MISSING
     starts = _quantiles(cells, np.concatenate([low[bound], high[bound]]), codes)
@@ -109,11 +109,11 @@ def _part(cells: int, cached: Array, nearest: Array, bounds: Array, codes: int) 
     for mine, at in zip(words, cached, strict=True):
         packed = np.packbits((column <= at) & (row >= at), bitorder="little")
         mine.view(np.uint8)[: len(packed)] = packed
-    return _Part(starts, sizes, order, words.ravel(), _added(cells, cached[nearest], sizes))
+    return _Dimension(starts, sizes, order, words.ravel(), _added(cells, cached[nearest], sizes))
 
 
 def _quantiles(cells: int, values: Array, codes: int) -> Array:
-    """First codes of cells that hold about as many of the values each; some are empty where many values are equal."""
+    """First codes of cells that hold about equally many of the values; some are empty where many values are equal."""
     below = np.cumsum(np.bincount(values, minlength=codes + 1))
     starts: Array = np.searchsorted(below, np.arange(cells) * len(values) // cells, side="right")
     starts[0] = 0
@@ -121,7 +121,7 @@ def _quantiles(cells: int, values: Array, codes: int) -> Array:
 
 
 def _added(cells: int, taken: Array, sizes: Array) -> Array:
-    """Per cell, then for missing values: how many clauses touch it, but not the cell whose cache it takes."""
+    """Per cell, then for missing values: how many clauses touch it, but not the cell whose cache it uses."""
     if len(taken) == 0:
         return np.zeros(0, np.int64)
     below = np.zeros((cells + 1, cells + 1), np.int64)
@@ -142,7 +142,7 @@ def match(
     events: CodedEvents,
     once: bool,
 ) -> tuple[Array, Array]:
-    """Offsets and rows of the events, ascending and each once."""
+    """Offsets and rows of the events, ascending and without repeats."""
     dims, starts, *cells = (arrays[name] for name in list(ARRAYS)[:5])
     grid = (len(starts) // max(len(dims), 1), starts, *cells)
     counts = (arrays["count_ptr"], arrays["pass_count"])

@@ -1,7 +1,7 @@
 """Match-Ladder: attributes in an order, and every clause waits at its first predicate.
 
 The order is Theorem 1's, by ``pa * pp / (1 - pp)``: ``pa`` is the share of clauses that test the attribute, ``pp`` how
-likely its predicates hold. Where the paper moves predicates from layer to layer while it matches, here a clause's
+likely its predicates are to hold. The paper moves predicates from layer to layer while it matches; here a clause's
 predicates lie in ladder order and are tested up to the first that fails: the index never changes.
 """
 
@@ -52,7 +52,7 @@ ARRAYS = {
 
 
 def _rank(params: Ladder, table: Table, likelihood: Array) -> Array:
-    """The layer of each predicate's attribute, or nothing that would change the order as it was given."""
+    """The layer of each predicate's attribute, or zeros to keep the given order."""
     attribute = table.columns()[0]
     if params.order == "given":
         return np.zeros(len(attribute))
@@ -61,7 +61,7 @@ def _rank(params: Ladder, table: Table, likelihood: Array) -> Array:
 
 
 def layers(table: Table, likelihood: Array) -> Array:
-    """The place of each attribute on the ladder; those whose predicates always hold come last."""
+    """The layer of each attribute on the ladder; attributes whose predicates always hold come last."""
     own = int(table.clause_ptr[-1])
     attribute = table.columns()[0][:own]
     width = int(table.columns()[0].max(initial=-1)) + 1
@@ -70,9 +70,9 @@ def layers(table: Table, likelihood: Array) -> Array:
     fails = np.maximum(1 - holds, 0)
     cost = np.full(width, np.inf)
     np.divide(tested / max(len(table.clause_row), 1) * holds, fails, out=cost, where=fails > 0)
-    place = np.empty(width, np.int64)
-    place[np.argsort(cost, kind="stable")] = np.arange(width)
-    return place
+    layer = np.empty(width, np.int64)
+    layer[np.argsort(cost, kind="stable")] = np.arange(width)
+    return layer
 
 
 def _build(params: Ladder, given: Input) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""What the kernels of Match-Ladder touch."""
+"""Memory and work of the Match-Ladder kernels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Scan and PSTBloom: postings of each clause's access predicate, by attribute alone or by dyadic blocks of its codes.
 
 Both use one set of arrays. Scan keeps one list per attribute and tests all of it; PSTBloom (thesis, chapter 7) cuts the
-code line into blocks, so that an event meets only clauses whose access predicate it satisfies or nearly does. In place
-of Bloom signatures, which cost a look-up per candidate and leaf, a posting carries two more predicates of the clause.
+code line into blocks, so an event meets only clauses whose access predicate it satisfies or nearly does. Instead of
+Bloom signatures, which cost a look-up per candidate and leaf, a posting carries two more predicates of the clause.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gpumatch.kernels import postings as kernels
 from gpumatch.opcodes import RANGE, WIDTH
 from gpumatch.subscriptions.block import Attributes
 
-_TESTED = 16  # clauses of a Scan that are tested faster than a list of them is looked up
-POSTING, BLOCKS = 12, 3  # bytes of a posting, and how many blocks a range is cut into
-_PER_LEAF = 4  # clauses per finest block that the depth of an attribute's tree aims at
+_TESTED = 16  # clauses of a Scan that are tested faster than looked up in lists
+POSTING, BLOCKS = 12, 3  # bytes of a posting, and blocks per range
+_PER_LEAF = 4  # clauses per finest block at which the depth of an attribute's tree aims
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,11 @@ class PstBloom(IndexParams):
 
 
 ARRAYS = {
-    "cell_shift": ArraySpec("uint8", "attributes", "per attribute: codes are shifted so far to 8-bit cells of filters"),
+    "cell_shift": ArraySpec("uint8", "attributes", "per attribute: bits by which codes are shifted to 8-bit cells"),
     "lines": ArraySpec(
         "int32", "3 * lines", "three per line of compounds: its owner, its partner, and its first group"
     ),
-    "group_ptr": ArraySpec(
-        "int32", "groups + 1", "per group, which is a line and a code of its owner: where its cuts start"
-    ),
+    "group_ptr": ArraySpec("int32", "groups + 1", "per group (a line and a code of its owner): where its cuts start"),
     "cuts": ArraySpec("int32", "cuts", "codes of the partner at which the codes of a group begin"),
     "directory": ArraySpec(
         "uint64",
@@ -69,7 +67,7 @@ ARRAYS = {
 
 
 def _access(table: Table, first: int, last: int) -> Array:
-    """Where the predicate is that each clause hangs on; below zero for none, and for clauses before ``first``."""
+    """Position of the predicate that each clause hangs on; negative for none, and for clauses before ``first``."""
     access = np.full(last, -1, np.int64)
     kernels.find_access(read_only(table.clause_ptr), read_only(table.predicate), first, access)
     return access
@@ -81,7 +79,7 @@ def _compounds(given: Input, clauses: Array) -> Compounds:
 
 
 def _rerank(params: IndexParams, given: Input, clauses: Array, keys: Array) -> Array:
-    """Behind a shared equality, which comes first, ranges by how much they cover of what clauses with it tell apart."""
+    """A shared equality first, then ranges by the share that they cover of their group."""
     found = _compounds(given, clauses)
     keys = keys.copy()
     keys[found.owner], keys[found.predicate] = -1, found.shares()
@@ -92,9 +90,9 @@ def _place(params: IndexParams, given: Input, clauses: Array) -> Array:
     """Clauses by attribute and first code of their first predicate, or by group and first code there."""
     found = _compounds(given, clauses)
     hung = found.hung()
-    places = by_access(params, given, clauses)
-    places[found.clause[hung]] = (len(given.attributes) + found.group[hung] << 32) + found.lo[hung]
-    return places
+    keys = by_access(params, given, clauses)
+    keys[found.clause[hung]] = (len(given.attributes) + found.group[hung] << 32) + found.lo[hung]
+    return keys
 
 
 def _scan(params: IndexParams, given: Input) -> dict[str, Array]:
@@ -102,7 +100,7 @@ def _scan(params: IndexParams, given: Input) -> dict[str, Array]:
 
 
 def build(given: Input, trees: bool = True) -> dict[str, Array]:
-    """Arrays for clauses that have their most selective predicate first: lists by block, or by attribute alone."""
+    """Arrays for clauses that start with their most selective predicate: lists by block, or by attribute alone."""
     attributes, book, table, first, last = given[:5]
     found = _compounds(given, np.arange(first, last)) if trees else NO_COMPOUNDS
     hung = found.hung()
@@ -148,7 +146,7 @@ def _cell_shift(book: Codebook) -> Array:
 
 
 def _with_ranges(table: Table, found: Compounds, hung: Array, attributes: int) -> tuple[Array, ...]:
-    """The table's predicates, and behind them those ranges in groups that clauses hang on."""
+    """The table's predicates, followed by the ranges in groups that clauses hang on."""
     if len(hung) == 0:
         return table.predicates()
     columns = (attributes + found.group[hung], np.full(len(hung), RANGE), found.lo[hung], found.hi[hung])
@@ -157,7 +155,7 @@ def _with_ranges(table: Table, found: Compounds, hung: Array, attributes: int) -
 
 
 def _tree(trees: bool, access: Array, predicate: Array, counts: Array) -> tuple[tuple[Array, ...], Array]:
-    """The directory of attributes and groups with so many codes each, and room for where postings of nodes start."""
+    """The directory of attributes and groups with ``counts`` codes each, and room for where postings of nodes start."""
     depth, levels = bits_of(counts), np.zeros(len(counts), np.uint8)
     if trees:
         load = np.bincount(predicate[access], minlength=len(counts))

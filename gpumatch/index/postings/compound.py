@@ -1,9 +1,9 @@
-"""Compounds: an equality that many clauses share, and the ranges behind it, on code lines of their own.
+"""Compounds: an equality that many clauses share, and the ranges that go with it, on code lines of their own.
 
 Where hundreds of alerts name the same symbol, the equality finds all of them and tells none apart, and the codes of
-prices, which are those of all symbols, tell little. A *line* pairs an owner, the symbol, with a partner, the price; its
+prices, which all symbols share, tell little. A *line* pairs an owner, the symbol, with a partner, the price; its
 *groups*, one for each code of the owner, cut the partner's codes at the bounds that clauses with this symbol have. In a
-group an event has one code, and a clause one range: it hangs there, and there its further ranges are filters.
+group an event has one code, and a clause one range: it hangs there, and its further ranges are filters there.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from gpumatch.kernels import compound as kernels
 from gpumatch.kernels.postings import CELLS, FILTERED
 from gpumatch.opcodes import RANGE
 
-_SHARED = 32  # clauses that share an equality, and on average those of a line, for which groups pay
+_SHARED = 32  # clauses that share an equality, and their average on a line, from which on groups pay
 _WIDE = 0.75  # share of a group's codes: a wider range is not worth hanging on
-_CODES = 4  # of an owner for each clause of a line; with more, most groups would be empty
-_DIRECT = 4  # possible pairs of attributes for each range up to which pairs are counted in a table, not sorted
-_LINES = 64  # at most, those with the most clauses: every event looks at all of them
+_CODES = 4  # of an owner per clause of a line; with more, most groups would be empty
+_DIRECT = 4  # possible pairs of attributes per range up to which pairs are counted in a table, not sorted
+_LINES = 64  # most lines; those with the most clauses are taken, as every event looks at all of them
 
 
 class Compounds(NamedTuple):
-    """Lines, and the ranges on them of clauses that share an equality; those of a clause lie side by side."""
+    """Lines, and the ranges on them of clauses that share an equality; ranges of a clause are adjacent."""
 
     lines: Array  # as in postings.ARRAYS, like the next two
     group_ptr: Array
     cuts: Array
-    clause: Array  # of each range: its clause, as a place among those that were asked for
+    clause: Array  # of each range: its clause, as an index into those asked for
     owner: Array  # the equality, by number of the predicate
     predicate: Array  # the range
     line: Array
@@ -57,7 +57,7 @@ class Compounds(NamedTuple):
         return narrow
 
     def filters(self, attributes: int) -> tuple[Array, Array]:
-        """Each range as a filter of postings, behind so many attributes; and whether that is exact."""
+        """Each range as a filter of postings, numbered after the ``attributes``; and whether that is exact."""
         shift = bits_of(-(-self.sizes() // CELLS))[self.group]
         first, last = self.lo >> shift, self.hi >> shift
         return ((attributes + self.line) | first << 16 | (last - first) << 24).astype(np.uint32), shift == 0
@@ -69,9 +69,9 @@ NO_COMPOUNDS = Compounds(
 
 
 class _Ranges(NamedTuple):
-    """Ranges behind an equality that many clauses hang on."""
+    """Ranges that go with an equality that many clauses hang on."""
 
-    clause: Array  # its place among those that were asked for
+    clause: Array  # as an index into those asked for
     predicate: Array
     owner: Array  # the code of the equality
     pair: Array  # which of the pairs of attributes
@@ -80,7 +80,7 @@ class _Ranges(NamedTuple):
 
 
 def find_compounds(given: Input, clauses: Array, access: Array) -> Compounds:
-    """Compounds for those of the clauses for which they pay; ``access`` is the predicate that each hangs on, or -1."""
+    """Compounds for the clauses for which they pay; ``access`` is the predicate that each hangs on, or -1."""
     width, counts = len(given.attributes), given.book.counts()
     ranges = _ranges(given, clauses, access)
     pays = _paying(ranges, width, counts)
@@ -106,32 +106,32 @@ def find_compounds(given: Input, clauses: Array, access: Array) -> Compounds:
 
 
 def _sharing(given: Input, access: Array) -> Array:
-    """Places of clauses that hang on an equality with many others, on an attribute with few codes for its clauses."""
+    """Indexes of clauses that hang on an equality with many others, on an attribute with few codes for its clauses."""
     counts = given.book.counts()
-    held = np.flatnonzero(access >= 0)
-    attribute, kind, lo, hi = given.table.predicate.reshape(-1, 4)[access[held]].T
+    hanging = np.flatnonzero(access >= 0)
+    attribute, kind, lo, hi = given.table.predicate.reshape(-1, 4)[access[hanging]].T
     plain = (kind == RANGE) & (lo == hi) & ~given.attributes.multi[attribute]
     load = np.bincount(attribute[plain], minlength=len(counts))
     enough = (load >= _SHARED) & (counts <= _CODES * load)
     plain &= enough[attribute]
     equality = pointers(np.where(enough, counts, 0))[attribute[plain]] + lo[plain]
-    sharing: Array = held[plain][np.bincount(equality)[equality] >= _SHARED]
+    sharing: Array = hanging[plain][np.bincount(equality)[equality] >= _SHARED]
     return sharing
 
 
 def _ranges(given: Input, clauses: Array, access: Array) -> _Ranges:
-    """Those of the clauses that hang on an equality with many others."""
+    """Ranges of the clauses that hang on an equality with many others."""
     table, width = given.table, len(given.attributes)
-    held = _sharing(given, access)
+    sharing = _sharing(given, access)
     arrays = (read_only(table.clause_ptr), read_only(table.predicate), given.attributes.multi)
-    places = np.empty((3, int(np.diff(table.clause_ptr)[clauses[held]].sum())), np.int64)
-    clause, predicate, pair = places[:, : kernels.list_ranges(held, clauses, access, *arrays, tuple(places))]
+    buffers = np.empty((3, int(np.diff(table.clause_ptr)[clauses[sharing]].sum())), np.int64)
+    clause, predicate, pair = buffers[:, : kernels.list_ranges(sharing, clauses, access, *arrays, tuple(buffers))]
     owner = table.predicate[4 * access[clause] + 2]
     return _Ranges(clause, predicate, owner, *_numbered(pair, width * width))
 
 
 def _numbered(keys: Array, top: int) -> tuple[Array, Array, Array]:
-    """For each key, below ``top``, the number of its name; names, ascending; and how many keys each has."""
+    """For each key, below ``top``, the number of its name; the names, ascending; and how many keys each has."""
     if top > _DIRECT * len(keys):
         names, number, sizes = np.unique(keys, return_inverse=True, return_counts=True)
         return number, names, sizes
@@ -149,7 +149,7 @@ def _paying(ranges: _Ranges, width: int, counts: Array) -> Array:
     group = starts[ranges.pair[kept]] + ranges.owner[kept]
     equalities = np.diff(pointers(np.bincount(group, minlength=starts[-1]) > 0)[starts])
     pays &= sizes >= _SHARED * equalities
-    most = max(min(_LINES, FILTERED - width), 0)  # filters have room for so many
+    most = max(min(_LINES, FILTERED - width), 0)  # room in filters
     several = np.flatnonzero(pays)
     pays[several[np.argsort(-sizes[several], kind="stable")[most:]]] = False
     return pays

@@ -20,7 +20,7 @@ def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
 
 
 def roots(arrays: dict[str, Array]) -> Array:
-    """The first node of each attribute, then of each group, and the one behind all nodes."""
+    """The first node of each attribute, then of each group, and the end of all nodes."""
     return np.append(arrays["directory"][::2].astype(np.int64), len(arrays["node_ptr"]) - 1)
 
 
@@ -31,7 +31,7 @@ def _lists(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
 
 
 def tree(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
-    """The tree with the most postings, and what an event meets on the way to each of its leaves."""
+    """The tree with the most postings, and the postings that an event meets on the way to each of its leaves."""
     arrays = index.arrays
     own = len(counts)
     counts = np.concatenate([counts, np.diff(arrays["group_ptr"])])  # of attributes, then of groups
@@ -58,9 +58,9 @@ def tree(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
 
 
 def _named(names: list[str], arrays: dict[str, Array], a: int) -> str:
-    """An attribute, or a group, which is numbered behind all attributes."""
+    """An attribute, or a group, which is numbered after all attributes."""
     if a < len(names):
         return names[a]
     owners, partners, starts = arrays["lines"].reshape(-1, LINE).T
     line = int(np.searchsorted(starts, a - len(names), side="right")) - 1
-    return f"{names[partners[line]]} behind one {names[owners[line]]}"
+    return f"{names[partners[line]]} for one {names[owners[line]]}"

@@ -1,4 +1,4 @@
-"""What the kernels of Scan and PstBloom touch, and those of what is outside grids."""
+"""Memory and work of the kernels of Scan and PstBloom, and of what is outside grids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GROUP, _CUT = 200, 24  # an event in a line, and each cut that it looks at: est
 
 
 class _Grouped(NamedTuple):
-    """Entries of events with one more for each of their groups, cells in lines, and what finding them costs."""
+    """Entries of events, one more for each of their groups; cells in lines; and the cost of finding them."""
 
     entries: tuple[Array, ...]
     lines: int

@@ -1,10 +1,10 @@
-"""PSTHash: clauses found by two of their predicates at once (thesis, chapter 8).
+"""PSTHash: clauses found by two of their predicates together (thesis, chapter 8).
 
 The thesis keeps a hash table from pairs of leaf spaces to subscriptions. Here the two attributes of a clause's access
-predicates name a grid, the attributes' partners lead an event to the grids that there are and to no others, and its two
-codes address a cell of the grid directly: no keys are kept or compared. Wide ranges hang in a grid of coarser cells.
-What grids do not hold, because it has no two such predicates, or would take too many cells, or is too little to pay for
-a look-up per event, hangs on one predicate as in PSTBloom.
+predicates name a grid, the attributes' partners lead an event to existing grids only, and its two codes address a cell
+of the grid directly: no keys are kept or compared. Wide ranges hang in a grid of coarser cells. Clauses that lack two
+such predicates, would take too many cells, or are too few to pay for a look-up per event, hang on one predicate as in
+PSTBloom.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from gpumatch.kernels.postings import CELLS
 from gpumatch.kernels.rows import merge_rows
 from gpumatch.subscriptions.block import Attributes
 
-_CELLS = 16  # cells that one clause may hang in
-_POSTINGS = 6  # times the number of clauses: no more postings in grids; clauses in few cells go first
-_PER_CELL = 1  # clauses per cell that the size of the finest grid of two attributes aims at
+_CELLS = 16  # most cells that one clause may hang in
+_POSTINGS = 6  # most postings in grids, times the number of clauses; clauses in few cells go first
+_PER_CELL = 1  # clauses per cell at which the size of the finest grid of two attributes aims
 _PAYS = 128  # clauses below which a grid does not pay for its look-ups
 _PAIR, _RECORD = 75.0, 6.0  # nanoseconds: two attributes that are looked up together, and a posting
-_BEHIND = 1 << 60  # of clauses outside grids, in the order of clauses
+_BEHIND = 1 << 60  # added to sort keys of clauses outside grids
 
 
 @dataclass(frozen=True, slots=True)
 class PstHash(IndexParams):
-    """Hang every subscription on its ``access`` most selective predicates, two or one; one is as ``PstBloom``."""
+    """Hang every subscription on its ``access`` most selective predicates, two or one; one works as ``PstBloom``."""
 
     kind: ClassVar[str] = "psthash"
     access: int = 2
@@ -49,11 +49,9 @@ class PstHash(IndexParams):
 
 ARRAYS = {
     **postings.ARRAYS,  # of the clauses outside grids
-    "filter_shift": ArraySpec(
-        "uint8", "attributes", "per attribute: codes are shifted so far to 8-bit cells of filters"
-    ),
+    "filter_shift": ArraySpec("uint8", "attributes", "per attribute: bits by which codes are shifted to 8-bit cells"),
     "grid_ptr": ArraySpec(
-        "int64", "attributes + 1", "per attribute: the grids that it owns; the one with fewer grids owns them"
+        "int64", "attributes + 1", "per attribute: the grids that it owns; of two, the one with fewer grids owns theirs"
     ),
     "grid_partner": ArraySpec("int32", "grids", "per grid: its other attribute"),
     "grid_facts": ArraySpec(
@@ -69,9 +67,9 @@ ARRAYS = {
 class _Grids(NamedTuple):
     """Which of some clauses hang in grids, and where."""
 
-    held: Array  # bool per clause; the others are per held clause or per grid
+    held: Array  # bool per clause; the others are per clause in a grid, or per grid
     grid: Array
-    owner: Array  # place of the predicate on the grid's owner
+    owner: Array  # position of the predicate on the grid's owner
     partner: Array
     ptr: Array  # as in ARRAYS
     partners: Array
@@ -80,7 +78,7 @@ class _Grids(NamedTuple):
 
 
 def _grids(access: int, given: Input, clauses: Array) -> _Grids:
-    """Grids for those of the clauses for which they pay. The order of the clauses does not matter."""
+    """Grids for the clauses for which they pay. The order of the clauses does not matter."""
     table, width = given.table, len(given.attributes)
     one, two = np.full(len(clauses), -1, np.int64), np.full(len(clauses), -1, np.int64)
     if access == 2:
@@ -121,16 +119,16 @@ def _finest(one: Array, two: Array, depth: Array) -> Array:
 
 
 def _most_cells(count: Array, room: int) -> int:
-    """The number of cells up to which clauses may have them, so that all postings together fit the room."""
+    """The most cells that a clause may have, so that all postings together fit the room."""
     room = min(room, np.iinfo(np.uint32).max)
     total = np.cumsum(np.bincount(count, minlength=_CELLS + 1) * np.arange(max(_CELLS, count.max(initial=0)) + 1))
     return int(np.searchsorted(total, room, side="right")) - 1
 
 
 def _owned(
-    width: int, depth: Array, held: Array, grid: Array, places: tuple[Array, Array], grids: tuple[Array, ...]
+    width: int, depth: Array, held: Array, grid: Array, pairs: tuple[Array, Array], grids: tuple[Array, ...]
 ) -> _Grids:
-    """Grids by owner. An attribute that has grids with very many others owns few: the others do, with few each."""
+    """Grids by owner. An attribute that has grids with very many others owns few: the others own them, a few each."""
     a, b, bits_a, bits_b = (column.astype(np.int64) for column in grids)
     load = np.bincount(a, minlength=width) + np.bincount(b, minlength=width)
     swap = load[a] > load[b]
@@ -142,7 +140,7 @@ def _owned(
     owner, partner, owner_bits, partner_bits = (x[order] for x in (owner, partner, owner_bits, partner_bits))
     base = pointers(1 << (owner_bits + partner_bits))
     facts = base[:-1] << 24 | (depth[owner] - owner_bits) << 16 | (depth[partner] - partner_bits) << 8 | partner_bits
-    turned, (one, two) = swap[grid], places
+    turned, (one, two) = swap[grid], pairs
     return _Grids(
         held,
         number[grid],
@@ -156,10 +154,10 @@ def _owned(
 
 
 def _first_cells(given: Input, grids: _Grids) -> tuple[Array, Array]:
-    """The first cell of each held clause, and where the postings of each cell start."""
+    """The first cell of each clause in a grid, and where the postings of each cell start."""
     first, cell_ptr = np.empty(len(grids.grid), np.int64), np.zeros(grids.cells + 1, np.uint32)
-    places = (grids.grid, grids.owner, grids.partner)
-    kernels.count_cells(places, given.table.predicates(), grids.facts, _CELLS, first, cell_ptr)
+    hung = (grids.grid, grids.owner, grids.partner)
+    kernels.count_cells(hung, given.table.predicates(), grids.facts, _CELLS, first, cell_ptr)
     return first, np.cumsum(cell_ptr, dtype=np.uint32)
 
 
@@ -167,13 +165,13 @@ def _place(params: PstHash, given: Input, clauses: Array) -> Array:
     """Clauses in grids by their first cell, then those outside by their access predicate."""
     grids = _grids(params.access, given, clauses)
     behind = by_access(params, given, clauses)
-    place = np.where(behind == np.iinfo(np.int64).max, behind, behind + _BEHIND)
-    place[grids.held] = _first_cells(given, grids)[0]
-    return place
+    keys = np.where(behind == np.iinfo(np.int64).max, behind, behind + _BEHIND)
+    keys[grids.held] = _first_cells(given, grids)[0]
+    return keys
 
 
 def _build(params: PstHash, given: Input) -> dict[str, Array]:
-    """Arrays for clauses that have their most selective predicates first, those in grids before the others."""
+    """Arrays for clauses with their most selective predicates first, clauses in grids before the others."""
     attributes, book, table, first, last = given[:5]
     grids = _grids(params.access, given, np.arange(first, last))
     inside = len(grids.grid)
@@ -252,7 +250,7 @@ PSTHASH = Kind(
     bytes=lambda params, costs, clauses: 2 * postings.POSTING * postings.BLOCKS * len(clauses),
     planning=Planning(
         (PstHash(),),
-        lambda costs, clauses: f"{len(clauses)} clauses, so many that finding them by two predicates pays",
+        lambda costs, clauses: f"{len(clauses)} clauses, enough for finding them by two predicates to pay",
         doubt=1.25,
     ),
     drivers=(*postings.DRIVERS, kernels.match_pairs, merge_rows),

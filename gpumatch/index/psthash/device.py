@@ -1,4 +1,4 @@
-"""PstHash on a device: cells of grids, and postings of what is outside them."""
+"""PstHash on a device: cells of grids, and postings of the clauses outside them."""
 
 from __future__ import annotations
 

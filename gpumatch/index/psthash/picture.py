@@ -15,7 +15,7 @@ _SIDE = 64  # of a grid; larger ones are averaged
 
 
 def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
-    """The fullest grid, and how many postings the cells of all grids have; the tree where there are no grids."""
+    """The fullest grid, and how many postings the cells of all grids have; the tree if there are no grids."""
     arrays = index.arrays
     if len(arrays["grid_facts"]) == 0:
         return tree(index, names, counts)

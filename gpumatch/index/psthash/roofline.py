@@ -1,4 +1,4 @@
-"""What the kernels of PstHash touch."""
+"""Memory and work of the PstHash kernels."""
 
 from __future__ import annotations
 

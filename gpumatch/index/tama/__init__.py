@@ -1,8 +1,8 @@
 """TAMA: tables of cells for every predicate, and a count of hits per clause ("Towards Approximate Event Processing in a
 Large-Scale Content-Based Network").
 
-The line that is cut is that of codes. A range of codes is posted on the largest cells that it contains, at most two of
-each level, and at its ends rounded outward to cells of the last level; an event's code lies in one cell of each level.
+Codes form the line that is cut into cells. A range of codes is posted on the largest cells that it contains, up to two
+per level, and at its ends on cells of the last level, rounded outward; an event's code lies in one cell of each level.
 A clause is found when all its predicates are hit. Hits on whole cells are certain; those on rounded ones are verified.
 """
 
@@ -28,13 +28,13 @@ from gpumatch.kernels import tama as kernels
 from gpumatch.subscriptions.block import Attributes
 
 _MOST_LEVELS = 31  # codes are int32
-_ENOUGH = 16  # levels at most, if none are asked for: more save hardly a check, and cost two postings a range each
-_AT_ONCE = 16  # observed events, of which each may find all there is
-_PLENTY = 1 << 23  # answers of which the false are counted before levels are taken or not
-_SLACK = 3  # standard deviations by which a measured rate must be off the bound
-_ALL_CHECKED = 4096  # events: the first ones all are, later
-_STEP = 16  # one in so many is
-_COUNT = 2.5  # nanoseconds of a hit that is counted
+_ENOUGH = 16  # most levels by default: more save hardly any checks, and cost two postings per range each
+_AT_ONCE = 16  # observed events matched together: each may find everything
+_PLENTY = 1 << 23  # answers checked at most before levels are accepted or not
+_SLACK = 3  # standard deviations by which a measured rate must clear the bound
+_ALL_CHECKED = 4096  # events up to which all are checked
+_STEP = 16  # after them, one in this many is
+_COUNT = 2.5  # nanoseconds per counted hit
 _UNSEEN = "no events were observed before it was built; observe() some, then compact()"
 
 
@@ -42,18 +42,18 @@ _UNSEEN = "no events were observed before it was built; observe() some, then com
 class Tama(IndexParams):
     """Count the satisfied predicates of every subscription that an event meets.
 
-    ``levels``: how often the codes of an attribute are halved; by default as often as it takes to tell them all apart,
-    but 16 times at most. What is found is verified, unless it is ``approximate``: then results hold every match and
-    some more. ``stats()`` tells which share of them is false, the paper's false positive rate, as ``fpr``: counted over
-    the first 4,096 events, and one in 16 of those that follow.
+    ``levels``: how often the codes of an attribute are halved; by default often enough to tell them all apart, but at
+    most 16 times. Results are verified, unless ``approximate``: then they have every match and some more. ``stats()``
+    reports the share that is false, the paper's false positive rate, as ``fpr``: counted over the first 4,096 events
+    and one in 16 after that.
 
-    ``max_fpr``: the largest share of what is found that may be false, in place of ``levels``. It is measured on the
-    events that ``observe`` was given before the index was built: the fewest levels are taken that keep the bound there,
-    with a margin for other events of their kind. Where none do, or no events were observed, nothing is rounded, so
-    that nothing is false; ``stats()`` and ``plan()`` say so.
+    ``max_fpr``: the largest share of results that may be false, instead of ``levels``. It is measured on the events
+    given to ``observe`` before the index was built: the fewest levels are taken that keep the bound there, with a
+    margin for other events of their kind. If none do, or no events were observed, nothing is rounded, so nothing is
+    false; ``stats()`` and ``plan()`` say so.
 
-    ``separation="events"`` cuts cells not in the middle but at the medians of the events that ``observe`` was given
-    before the index was built; where there were none it does not, and ``stats()`` says so.
+    ``separation="events"`` cuts cells at the medians of the events given to ``observe`` before the index was built, not
+    in the middle; without such events it does not, and ``stats()`` says so.
     """
 
     kind: ClassVar[str] = "tama"
@@ -97,25 +97,25 @@ ARRAYS = {
     "owner": ArraySpec("int32", "predicates", "per predicate on a list attribute: its clause"),
     "rest": ArraySpec("int32", "rest", "clauses that no posting can hold: tested on every event"),
 }
-META = {"observed": "how many observed events it was built by"}
+META = {"observed": "number of observed events that its build used"}
 
 
 def _build(params: Tama, given: Input) -> dict[str, Any]:
-    """Arrays for clauses whose predicates are sorted by how likely they hold."""
+    """Arrays for clauses whose predicates are sorted by how likely they are to hold."""
     observes = params.max_fpr is not None or params.separation == "events"
     cutting = _coded(given, given.sample if observes else ())
     events = len(cutting.ptr) - 1
     if params.max_fpr is None:
         levels = _ENOUGH if params.levels is None else params.levels
-    else:  # cells fit the events that they are cut by better than others: these must not measure them
+    else:  # cells fit the events that cut them better than other events, which must therefore measure them
         half = events // 2 if params.separation == "events" else 0
-        cutting, measuring = _part(cutting, 0, half), _part(cutting, half, events)
+        cutting, measuring = _slice(cutting, 0, half), _slice(cutting, half, events)
         levels = _levels(params, params.max_fpr, given, cutting, measuring)
     return {**_tables(params, given, cutting, levels), "observed": events}
 
 
 def _tables(params: Tama, given: Input, cutting: CodedEvents, levels: int) -> dict[str, Array]:
-    """The arrays of an index of so many levels, with cells that events cut if that is asked for."""
+    """The arrays of an index with ``levels`` levels; events cut its cells if ``params`` asks for that."""
     attributes, table = given.attributes, given.table
     counts = given.book.counts()
     depth = bits_of(counts).astype(np.int64)
@@ -145,9 +145,9 @@ def _tables(params: Tama, given: Input, cutting: CodedEvents, levels: int) -> di
             )
         )
 
-    held = np.zeros(nodes, np.int64)
-    lists = hang(held, np.zeros(0, np.uint32), np.zeros(0, np.int32))
-    node_ptr = pointers(held)
+    sizes = np.zeros(nodes, np.int64)
+    lists = hang(sizes, np.zeros(0, np.uint32), np.zeros(0, np.int32))
+    node_ptr = pointers(sizes)
     if node_ptr[-1] >= 1 << 32:
         raise GpumatchError(f"Tama holds up to {1 << 32} postings, found {node_ptr[-1]}; ask for fewer levels")
     postings, owner = np.zeros(node_ptr[-1] + kernels.PADDING, np.uint32), np.empty(lists, np.int32)
@@ -158,18 +158,18 @@ def _tables(params: Tama, given: Input, cutting: CodedEvents, levels: int) -> di
 
 
 def _coded(given: Input, batches: Sequence[EventBatch]) -> CodedEvents:
-    """All events of some batches, in random order, so that the first ones are like the others."""
+    """All events of some batches in random order, so that the first ones are like the others."""
     everything = np.ones(len(given.attributes), np.bool_)
-    parts = [CodedEvents(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
-    parts += [EventEncoder(given.book, given.attributes, everything, batch).encode(0, len(batch)) for batch in batches]
-    sizes = np.concatenate([np.diff(part.ptr) for part in parts])
-    attribute, code = (np.concatenate([getattr(part, name) for part in parts]) for name in ("attribute", "code"))
+    coded = [CodedEvents(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
+    coded += [EventEncoder(given.book, given.attributes, everything, batch).encode(0, len(batch)) for batch in batches]
+    sizes = np.concatenate([np.diff(some.ptr) for some in coded])
+    attribute, code = (np.concatenate([getattr(some, name) for some in coded]) for name in ("attribute", "code"))
     order = np.random.default_rng(0).permutation(len(sizes))
     entries = spans(pointers(sizes)[order], sizes[order])
     return CodedEvents(pointers(sizes[order]), attribute[entries], code[entries])
 
 
-def _part(events: CodedEvents, first: int, last: int) -> CodedEvents:
+def _slice(events: CodedEvents, first: int, last: int) -> CodedEvents:
     """The events ``first:last``."""
     ptr = events.ptr[first : last + 1]
     entries = slice(ptr[0], ptr[-1])
@@ -189,7 +189,7 @@ def _cells_of_events(observed: CodedEvents, counts: Array, levels: Array, coarse
 
 
 def _directory(given: Input, counts: Array, shift: Array, line: tuple[Array, Array]) -> tuple[Array, int]:
-    """What matching needs of each attribute, and the number of nodes of all."""
+    """The directory of attributes that matching needs, and the number of nodes of all."""
     single = np.zeros(len(counts), np.bool_)
     kernels.find_singles(given.first, given.last, given.table.clause_ptr, given.table.predicates(), single)
     single &= shift > 0  # else the finest cells are single codes themselves
@@ -211,7 +211,7 @@ def _directory(given: Input, counts: Array, shift: Array, line: tuple[Array, Arr
 
 
 def _levels(params: Tama, share: float, given: Input, cutting: CodedEvents, measuring: CodedEvents) -> int:
-    """The fewest levels at which no more than this share of what events find is false."""
+    """The fewest levels at which no more than this share of the results is false."""
     deepest = int(bits_of(given.book.counts()).max(initial=0))  # nothing is rounded there
     if len(measuring.ptr) == 1:
         return deepest
@@ -220,18 +220,18 @@ def _levels(params: Tama, share: float, given: Input, cutting: CodedEvents, meas
         tables = _tables(replace(params, approximate=True), given, cutting, levels)
         return _is_below(share, FlatIndex(params, given.first, given.last, tables), given, measuring)
 
-    # More levels may now and then keep it less; but those that are taken were measured, or round nothing.
+    # More levels may now and then keep it less well; but the levels taken were measured, or round nothing.
     return bisect_left(range(deepest), True, key=keeps)
 
 
 def _is_below(share: float, index: FlatIndex, given: Input, events: CodedEvents) -> bool:
-    """Is so much less than this share of what events find false that it will be with others of their kind, too?
+    """Is the false share of results so far below this that it will be for other events of their kind, too?
 
-    What is rare may be missing among them: as if there were one more, that finds the most, and nothing true.
+    Rare events may be missing: one more is assumed, with the most results and all of them false.
     """
     found, false = np.zeros(0), np.zeros(0)
     for first in range(0, len(events.ptr) - 1, _AT_ONCE):
-        some = _part(events, first, first + _AT_ONCE)
+        some = _slice(events, first, first + _AT_ONCE)
         check = np.ones(len(some.ptr) - 1, np.bool_)
         offsets, _, wrong = _run(index, given.attributes, given.table, some, False, check)
         found, false = np.append(found, np.diff(offsets)), np.append(false, wrong)
@@ -259,7 +259,7 @@ def _match(
 def _run(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, check: Array
 ) -> tuple[Array, Array, Array]:
-    """Offsets and rows of events, and how many rows of those to check are false."""
+    """Offsets and rows of events, and how many rows of the events to check are false."""
     arrays = index.arrays
     found: tuple[Array, Array, Array] = kernels.match_tables(
         events.arrays(),
@@ -281,7 +281,7 @@ def _run(
 def weights(work: Workspace, events: int) -> Array:
     """How many events each of the next ones stands for when false answers are counted; 0: it is not checked.
 
-    Those that are come at random, since events may come in turns.
+    Events to check are chosen at random, since events may come in turns.
     """
     first = work.count("events", events)
     later = _STEP * (np.random.default_rng(first).random(events) < 1 / _STEP)
@@ -289,13 +289,13 @@ def weights(work: Workspace, events: int) -> Array:
 
 
 def count_false(work: Workspace, checked: int, found: int, false: int) -> None:
-    """Add to the counters: answers that were checked, and by weight all that were found, and the false ones of them."""
+    """Add to the counters: answers checked and, by weight, all answers found and the false ones among them."""
     for name, more in (("checked", checked), ("found", found), ("false", false)):
         work.count(name, more)
 
 
 def _note(index: FlatIndex) -> str:
-    """Why nothing is rounded, though a share of the found may be false."""
+    """Why nothing is rounded, although a share of the results may be false."""
     params, arrays = index.params, index.arrays
     assert isinstance(params, Tama)
     rounded = (arrays["directory"].reshape(-1, kernels.WORDS)[:, kernels.FACTS] >> 32).any()
@@ -307,7 +307,7 @@ def _note(index: FlatIndex) -> str:
 
 
 def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
-    """Postings and levels; of an approximate index also how many of its results were checked and which share failed."""
+    """Postings and levels; for an approximate index also how many results were checked and which share was false."""
     params, arrays = index.params, index.arrays
     assert isinstance(params, Tama)
     top = arrays["directory"].reshape(-1, kernels.WORDS)[:, kernels.TOP]

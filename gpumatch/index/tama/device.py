@@ -21,10 +21,10 @@ def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded
     lines = (a["directory"], a["cell_ptr"], a["cells"], a["node_ptr"])
     runs = yield from runs_of(card, len(coded.code), (tama.count_nodes, tama.fill_nodes), *entries, *lines)
     room = 4 if len(a["owner"]) else 2
-    places = room * runs.slots
-    if 8 * places > card.budget and coded.length > 1:
-        raise OverBudget(f"counters of {coded.length} events need {8 * places} bytes")
-    table, hits = xp.zeros(places, dtype=np.uint32), xp.zeros(places, dtype=np.uint32)
+    buckets = room * runs.slots
+    if 8 * buckets > card.budget and coded.length > 1:
+        raise OverBudget(f"counters of {coded.length} events need {8 * buckets} bytes")
+    table, hits = xp.zeros(buckets, dtype=np.uint32), xp.zeros(buckets, dtype=np.uint32)
     event_slot = runs.slot_ptr[xp.concatenate([xp.zeros(1, dtype=np.int64), runs.ends])[coded.ptr]]
     lists = (index.flat.first, a["postings"], a["needed"], a["owner"])
     keys = yield from found_in(card, runs, tama.count_hits, *lists, event_slot, room, table, hits)
@@ -37,7 +37,7 @@ def _candidates(card: Card, resident: Resident, index: DeviceIndex, coded: Coded
 def _count_false(
     card: Card, resident: Resident, rows_held: Any, index: DeviceIndex, coded: Coded, answers: list[Any]
 ) -> Job[None]:
-    """Count how many answers to some of the events are false, which an approximate index may give."""
+    """Count the false answers to some of the events, which an approximate index may give."""
     params, xp = index.flat.params, card.xp
     if not (isinstance(params, Tama) and params.approximate):
         return

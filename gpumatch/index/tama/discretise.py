@@ -1,8 +1,8 @@
 """TAMA's hierarchy of cells over any line of numbers: ranges and values as cells, and their compact codes.
 
-Level 0 is the whole line, and every cell of a level is two of the next. A range becomes the largest cells that it
-contains; what is left at its ends is rounded outward to cells of the last level (paper, III-A). Cells hold their lower
-end and not their upper one, so that a value lies in one cell of each level.
+Level 0 is the whole line, and every cell is split into two of the next level. A range becomes the largest cells that it
+contains; its ends are rounded outward to cells of the last level (paper, III-A). Cells include their lower end but not
+their upper one, so that a value lies in one cell of each level.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_LEVELS = 62  # cells are numbered by int64
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Numbers from ``low`` to ``high`` in ``2 ** levels`` finest cells: equally wide, or parted by ``cuts``."""
+    """Numbers from ``low`` to ``high`` in ``2 ** levels`` finest cells: equally wide, or separated by ``cuts``."""
 
     low: float
     high: float
@@ -39,7 +39,7 @@ class Line:
             raise SchemaError(f"{1 << self.levels} cells have one cut less between them, found {len(self.cuts)}")
 
     def finest(self, values: Any) -> Array:
-        """The finest cell that holds each value; never falls as values rise."""
+        """The finest cell of each value; does not fall as values rise."""
         values = np.asarray(values, np.float64)
         outside = ~((values >= self.low) & (values <= self.high))
         if outside.any():
@@ -54,7 +54,7 @@ class Line:
         return np.minimum(cells, count - 1)
 
     def cells_of(self, value: float) -> tuple[int, ...]:
-        """The cells that hold a value, from level 0 to the last."""
+        """The cells that contain a value, from level 0 to the last."""
         cell = int(self.finest(value))
         return tuple(cell >> (self.levels - level) for level in range(self.levels + 1))
 
@@ -72,8 +72,8 @@ class Line:
 def cover(first: int, last: int, opens: bool, closes: bool, levels: int) -> Cells:
     """The cells of a range that touches the finest cells ``first`` to ``last``.
 
-    ``opens`` and ``closes`` tell whether it starts where ``first`` does and ends where ``last`` does. Below the last
-    level a range has at most two cells in each; there it may have two at either end.
+    ``opens`` and ``closes`` say if it starts where ``first`` does and ends where ``last`` does. A range has at most
+    two cells in each level before the last; there it may have two at either end.
     """
     found: dict[int, set[int]] = {levels: set()}
     if not opens:
@@ -96,7 +96,7 @@ def cover(first: int, last: int, opens: bool, closes: bool, levels: int) -> Cell
 def median_cuts(sample: Array, low: float, high: float, levels: int) -> Array:
     """Cuts of a line at the medians of the values that lie in each cell (Algorithm 3).
 
-    A cell whose values are all at its start is cut below the next one; one without values is cut in the middle.
+    A cell whose median is its start is cut at the next larger value; one without such values is cut in the middle.
     """
     sample = np.sort(np.asarray(sample, np.float64))
     edges = np.array([low, high], np.float64)
@@ -104,9 +104,9 @@ def median_cuts(sample: Array, low: float, high: float, levels: int) -> Array:
         start, end = edges[:-1], edges[1:]
         middle = start + (end - start) / 2
         if len(sample):
-            place = np.searchsorted(sample, edges)
-            place[-1] = len(sample)  # the last cell holds its upper end too
-            first, last = place[:-1], place[1:]
+            position = np.searchsorted(sample, edges)
+            position[-1] = len(sample)  # the last cell includes its upper end
+            first, last = position[:-1], position[1:]
             median = sample[np.minimum((first + last) // 2, len(sample) - 1)]
             above = np.searchsorted(sample, start, side="right")
             following = sample[np.minimum(above, len(sample) - 1)]
@@ -118,7 +118,7 @@ def median_cuts(sample: Array, low: float, high: float, levels: int) -> Array:
 
 
 class _Bits:
-    """A vector of bits, written and read from its start, behind a byte that tells its length."""
+    """A vector of bits, written and read from its start, after a byte that holds its length."""
 
     def __init__(self, code: bytes = b"\0") -> None:
         self.length, padding = code[0], -code[0] % 8
@@ -142,7 +142,7 @@ class _Bits:
 
 
 def encode_range(cells: Cells, levels: int) -> bytes:
-    """The compact code of a discretised range (III-E2), on a line of so many levels.
+    """The compact code of a discretised range (III-E2) on a line of ``levels`` levels.
 
     Six bits for its first level, one for whether there are two cells or one, and these; then, level by level, a bit for
     each end that has one more cell. The last level may add two at each end and takes two bits for each. A range that

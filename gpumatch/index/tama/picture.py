@@ -14,7 +14,7 @@ _HEIGHTS = np.array([3, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])  # of the 
 
 
 def charts(index: FlatIndex, names: list[str], counts: Array) -> list[Chart]:
-    """Postings by level, those that are certain and those that are verified; predicates of single codes apart."""
+    """Postings by level, certain and verified ones; predicates of single codes separately."""
     arrays = index.arrays
     directory = arrays["directory"].reshape(-1, 4)
     ends = [*directory[1:, 0].tolist(), len(arrays["node_ptr"]) - 1]

@@ -1,4 +1,4 @@
-"""What the kernels of TAMA touch."""
+"""Memory and work of the TAMA kernels."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _count(sample: Sample, index: FlatIndex) -> Found:
     event_slot = pointers(np.bincount(runs.event, runs.length, sample.events).astype(np.int64))
     names = ("postings", "needed", "owner")
     marks = tuple(marks_of(a[name]) for name in names)
-    places = np.zeros(room * runs.slots, np.uint32)
-    tables = (marks_of(places), marks_of(places))
+    buckets = np.zeros(room * runs.slots, np.uint32)
+    tables = (marks_of(buckets), marks_of(buckets))
     keys, atomics, steps, tiles, warps, sectors = count_lists.count_hits(
         tuple(runs), event_slot, index.first, room, a["postings"], a["needed"], a["owner"], (*marks, *tables)
     )
@@ -70,7 +70,7 @@ def _count(sample: Sample, index: FlatIndex) -> Found:
     filled = SECTOR * touched[-1].distinct
     slots = SlotWork(tiles, warps, tuple(touched), work_of_hits, written=filled, atomics=atomics)
     costs = listing(sample, ("tama.count_nodes", "tama.fill_nodes"), len(sample.coded.code), runs, work)
-    zeros = 2 * places.nbytes / sample.events
+    zeros = 2 * buckets.nbytes / sample.events
     costs.append(Cost("zeroing of tables", written=zeros, instructions=ELEMENT * zeros / 16))
     costs += testing(sample, "tama.count_hits", runs, len(keys), slots)
     rest = Runs(*(np.zeros(0, np.int64),) * 3).with_rest(sample.events, 0, len(a["rest"]))

@@ -1,4 +1,4 @@
-"""What a kernel costs for one event, and how long a GPU takes for it at the least."""
+"""The cost of a kernel for one event, and the least time that a GPU takes for it."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any
 
 from gpumatch.proof.roofline.gpus import Gpu
 
-SECTOR = 32  # bytes that memory gives at once
+SECTOR = 32  # bytes that memory delivers at a time
 LIMITS = ("memory", "L2", "shared memory", "atomics", "instructions")
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Sectors of an array that scattered reads take: for how many events they were counted, and which ones.
+    """Sectors of an array that scattered reads touch, counted for ``events`` events, and how many are distinct.
 
-    An array without a size grows with the events: each has its own part of it.
+    An array without a size grows with the events: each has its own slice of it.
     """
 
     array: str
-    sectors: float  # for all events that were counted
+    sectors: float  # for all counted events
     distinct: float
     events: int
     size: float = math.inf
 
     @property
     def own(self) -> bool:
-        """Has every event its own part of the array?"""
+        """Does every event have its own slice of the array?"""
         return math.isinf(self.size)
 
     def in_batch(self, batch: int) -> tuple[float, float]:
-        """Sectors that a batch of events takes of an array that they share, and how many different ones these are.
+        """Sectors that a batch of events reads in an array that they share, and how many of these are distinct.
 
-        As if reads were spread evenly over so many sectors that those of the counted events repeat as they did.
+        As if reads were spread evenly over as many sectors as make those of the counted events repeat as they did.
         """
         taken = self.sectors * batch / self.events
         even = _even(self.sectors, self.distinct, self.size)
@@ -42,7 +42,7 @@ class Touched:
 
 
 def _even(taken: float, distinct: float, size: float) -> float:
-    """Of how many sectors so many reads, spread evenly, would take so many different ones; ``size`` at most."""
+    """The number of sectors of which ``taken`` reads, spread evenly, would touch ``distinct``; at most ``size``."""
     low, high = distinct, size
     if distinct == 0 or size * -math.expm1(-taken / size) <= distinct:
         return size if distinct else 0.0
@@ -59,23 +59,23 @@ class Cost:
     kernel: str
     read: float = 0.0  # bytes of arrays that are read from end to end
     written: float = 0.0
-    pieces: float = 0.0  # bytes of sectors written or read in part, besides what ``read`` and ``written`` count of them
+    pieces: float = 0.0  # bytes of sectors written or read in part, without those in ``read`` and ``written``
     touched: tuple[Touched, ...] = ()
-    shared: float = 0.0  # bytes, or 128 for each answer of all banks
+    shared: float = 0.0  # bytes, or 128 for each access of all banks
     atomics: float = 0.0
     instructions: float = 0.0  # of threads: 32 for each instruction of a warp
-    output: bool = False  # does it only deal with what is found?
+    output: bool = False  # does it only deal with results?
 
     def l2_bytes(self) -> float:
-        """All that passes L2."""
+        """All bytes that pass through L2."""
         scattered = sum(it.sectors / it.events for it in self.touched)
         return self.read + self.written + self.pieces + SECTOR * scattered
 
     def memory_bytes(self, l2: int, batch: int) -> float:
-        """What must come from memory or go there, with so much L2.
+        """Bytes that must come from memory or go there, with this much L2.
 
-        Of arrays in order, what exceeds L2. Of others every sector once for a batch, and, where all of them exceed L2,
-        as often again as it cannot have held them; but an event's own part is in use for a short time only.
+        Of arrays in order, what exceeds L2. Of others every sector once per batch and, if all of them exceed L2,
+        again as often as L2 cannot have kept it; but an event's own slice is in use only for a short time.
         """
         streamed = max(self.read + self.written - l2 / batch, 0.0)
         own = sum(it.distinct / it.events for it in self.touched if it.own)
@@ -86,7 +86,7 @@ class Cost:
         return streamed + SECTOR * (own + fetched / batch)
 
     def seconds(self, gpu: Gpu, batch: int) -> dict[str, float]:
-        """Per event, by limit."""
+        """Seconds per event, by limit."""
         return {
             "memory": self.memory_bytes(gpu.l2, batch) / gpu.memory,
             "L2": self.l2_bytes() / gpu.l2_rate,
@@ -96,7 +96,7 @@ class Cost:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """All that is not zero."""
+        """All figures that are not zero."""
         scattered = {it.array: SECTOR * it.sectors / it.events for it in self.touched if it.sectors}
         figures = {
             "kernel": self.kernel,
@@ -126,8 +126,8 @@ class Bound:
     gpu: str
     limits: dict[str, float]
     events: float
-    binds: str  # the limit that most of the time goes to
-    kernel: str  # that takes the most
+    binds: str  # the limit that takes most of the time
+    kernel: str  # the kernel that takes the most
     shares: dict[str, float] = field(default_factory=dict)  # of the time, by limit
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class Bound:
 
 
 def bound(costs: Sequence[Cost], transfer: Transfer, gpu: Gpu, batch: int) -> Bound:
-    """What kernels one after the other allow at most. Copies run beside them and are told apart."""
+    """The bound of kernels in sequence. Copies run beside them and are reported separately."""
     times = [cost.seconds(gpu, batch) for cost in costs]
     slowest = [max(time, key=time.__getitem__) for time in times]
     spent = [time[limit] for time, limit in zip(times, slowest, strict=True)]

@@ -1,4 +1,4 @@
-"""What it takes to turn events into codes on the device."""
+"""Cost of turning events into codes on the device."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def coding(sample: Sample, encoder: EventEncoder, book: Codebook) -> list[Cost]:
 
 
 def bytes_to_device(sample: Sample, encoder: EventEncoder) -> float:
-    """Bytes of an event that come from the host."""
+    """Bytes per event that come from the host."""
     if encoder.sparse is not None:
         return 8 + _size(encoder.sparse.values, encoder.sparse.attribute) / sample.events
     return sum(_size(column.values, column.valid, column.offsets) for _, column, _ in encoder.columns) / sample.events
 
 
 def _size(*arrays: Array | Strings | None) -> int:
-    held = [array.indices if isinstance(array, Strings) else array for array in arrays if array is not None]
-    return sum(array.nbytes for array in held)
+    given = [array.indices if isinstance(array, Strings) else array for array in arrays if array is not None]
+    return sum(array.nbytes for array in given)
 
 
 def _search(sample: Sample, book: Codebook, pairs: list[tuple[Array, Array | Strings]], mixed: bool) -> Cost:
@@ -59,13 +59,13 @@ def _search(sample: Sample, book: Codebook, pairs: list[tuple[Array, Array | Str
         "events.encode_mixed" if mixed else "events.encode",
         read=read * per,
         written=written * per,
-        touched=tuple(touched if mixed else touched[1:]),  # of one attribute the guide stays at hand
+        touched=tuple(touched if mixed else touched[1:]),  # for one attribute the guide stays near
         instructions=instructions * per,
     )
 
 
 def _entries(sample: Sample, columns: int) -> list[Cost]:
-    """Columns of codes, put together and turned into entries: neighbouring threads write apart."""
+    """Columns of codes, joined and turned into entries: neighbouring threads write far apart."""
     entries = len(sample.coded.code) / sample.events
     return [
         Cost("events.count_entries, sums", 12.0 * columns + 24, 4.0 * columns + 32, instructions=_COUNT * columns),
@@ -87,17 +87,17 @@ def _numbering(sample: Sample) -> Cost:
 
 
 def _spreading(sample: Sample) -> list[Cost]:
-    """Rows of all attributes, most of them missing, and the codes that are there."""
+    """Rows of all attributes, most of them missing, and the codes that are present."""
     entries = len(sample.coded.code) / sample.events
     row = 4.0 * sample.width
-    places = np.unique(np.flatnonzero(sample.rows >= 0) // (SECTOR // 4)).size / sample.events
+    sectors = np.unique(np.flatnonzero(sample.rows >= 0) // (SECTOR // 4)).size / sample.events
     return [
         Cost("filling of rows", written=row, instructions=ELEMENT * sample.width / 4),
         Cost(
             "events.spread",
             read=12 * entries,
-            written=SECTOR * places,
-            pieces=max(SECTOR * (entries - places), 0),
+            written=SECTOR * sectors,
+            pieces=max(SECTOR * (entries - sectors), 0),
             instructions=_SPREAD * entries,
         ),
     ]

@@ -1,4 +1,4 @@
-"""Named GPUs: what their makers publish, and what is assumed where they do not."""
+"""Named GPUs: published figures, and assumptions where there are none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpumatch.errors import DeviceError, nearest
 
-LANES = 128  # threads of which a multiprocessor issues an instruction per clock: four schedulers, a warp of 32 each
+LANES = 128  # threads for which a multiprocessor issues an instruction per clock: four schedulers, a warp of 32 each
 BANKS = 128  # bytes per clock from a multiprocessor's shared memory: 32 banks of 4
 SLICE = 64  # bytes per clock from a slice of L2
 PCIE = {3: 15.75e9, 4: 31.5e9, 5: 63.0e9}  # bytes/s in each direction over 16 lanes, without the overhead of packets
@@ -15,7 +15,7 @@ PCIE = {3: 15.75e9, 4: 31.5e9, 5: 63.0e9}  # bytes/s in each direction over 16 l
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A device. ``slices`` of L2 are published for none but one of these; ``source`` says where figures are from."""
+    """A device. ``slices`` of L2 are published for only one of these; ``source`` says where figures are from."""
 
     name: str
     memory: float  # bytes/s of device memory
@@ -43,7 +43,7 @@ class Gpu:
 
     @property
     def atomic_rate(self) -> float:
-        """Atomic operations per second on different places."""
+        """Atomic operations per second on different addresses."""
         return self.slices * self.clock
 
     @property
@@ -134,7 +134,7 @@ GPUS: dict[str, Gpu] = {
 
 
 def gpus_named(names: Sequence[str]) -> list[Gpu]:
-    """GPUs by their names in any case; all for none."""
+    """GPUs by name, in any case; all if no name is given."""
     known = {name.lower(): gpu for name, gpu in GPUS.items()}
     for name in names:
         if name.lower() not in known:

@@ -1,4 +1,4 @@
-"""What kernels touch that go through lists: what kinds of index share, and what each must tell of itself."""
+"""Memory and work of kernels that go through lists: code that kinds of index share, and what each must provide."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from gpumatch.proof.roofline.sample import (
     warp_steps,
 )
 
-MOST_SLOTS = 100_000_000  # that are counted; longer lists are counted for fewer events
+MOST_SLOTS = 100_000_000  # most that are counted; longer lists are counted for fewer events
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What finding candidates costs, their keys in the events that were counted, and the pieces they come in."""
+    """The cost of finding candidates, their keys for the counted events, and the number of pieces they come in."""
 
     sample: Sample
     costs: list[Cost]
@@ -36,13 +36,13 @@ class Found:
 
 
 class OnRoofline(NamedTuple):
-    """What there is to know of a kind of index here: ``ON_ROOFLINE`` of its module ``roofline``."""
+    """A kind of index on the roofline: ``ON_ROOFLINE`` of its module ``roofline``."""
 
     # All kernels from codes to candidates
     candidates: Callable[[Sample, FlatIndex], Found]
     # Nothing is left to be verified
     decides: bool = False
-    # Words of an event's bits by which the device finds matches in order, 0 if it does not
+    # Words of bits per event from which the device gets matches in order, 0 if it does not
     words: Callable[[FlatIndex], int] = lambda index: 0
     # Nodes that have a word of bits each, 0 if there are none
     nodes: Callable[[FlatIndex], int] = lambda index: 0
@@ -57,7 +57,7 @@ def found_in(sample: Sample, costs: list[Cost], *lists: tuple[Runs, Array]) -> F
 
 
 def cut(sample: Sample, reach: Callable[[Sample], tuple[Runs, RunWork]]) -> tuple[Sample, Runs, RunWork]:
-    """Runs of the events, or of as many as can be counted in a short time."""
+    """Runs of the events, or of as many as can be counted quickly."""
     runs, work = reach(sample)
     events = runs.events_within(MOST_SLOTS, sample.events)
     if events == sample.events:
@@ -67,7 +67,7 @@ def cut(sample: Sample, reach: Callable[[Sample], tuple[Runs, RunWork]]) -> tupl
 
 
 def reach(sample: Sample, arrays: dict[str, Array], entries: tuple[Array, ...]) -> tuple[Runs, RunWork]:
-    """Runs of postings by block that entries reach, which are owners, attributes and codes."""
+    """Runs of postings by block that entries (owners, attributes and codes) reach."""
     names = ("directory", "node_ptr")
     marks, steps = tuple(marks_of(arrays[name]) for name in names), np.zeros(len(entries[2]), np.int32)
     *runs, sectors = count.reach_blocks(entries, *(arrays[name] for name in names), marks, steps)
@@ -78,10 +78,10 @@ def reach(sample: Sample, arrays: dict[str, Array], entries: tuple[Array, ...]) 
     return found, work
 
 
-def blocks(sample: Sample, arrays: dict[str, Array], entries: tuple[Array, ...], held: int) -> tuple[Runs, RunWork]:
-    """Runs of postings by block; and of the rest, for every event."""
+def blocks(sample: Sample, arrays: dict[str, Array], entries: tuple[Array, ...], listed: int) -> tuple[Runs, RunWork]:
+    """Runs of postings by block, and of the rest for every event."""
     found, work = reach(sample, arrays, entries)
-    return found.with_rest(sample.events, held, len(arrays["rest"])), work
+    return found.with_rest(sample.events, listed, len(arrays["rest"])), work
 
 
 def clause_marks(sample: Sample) -> tuple[Array, ...]:
@@ -91,6 +91,6 @@ def clause_marks(sample: Sample) -> tuple[Array, ...]:
 
 
 def clause_touched(sample: Sample, sectors: Any, marks: tuple[Array, ...]) -> tuple[Any, ...]:
-    """What testing clauses touched: the sectors of ``clause_marks``, in order."""
+    """Sectors touched by testing clauses: those of ``clause_marks``, in order."""
     names = ("clause_ptr", "predicate", "ranges", "rows")
     return tuple(sample.touched(*it, own=it[0] == "rows") for it in zip(names, sectors, marks, strict=True))

@@ -1,4 +1,4 @@
-"""What the last tests of candidates take, and bringing rows into order."""
+"""Cost of the last tests of candidates, and of putting rows in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PASSES, _SORT = 8, 20  # of a radix sort of 64-bit keys, and instructions of a 
 
 
 def verified(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
-    """The test of undecided candidates' predicates, and of their programs; and the keys of matches."""
+    """Testing the predicates of undecided candidates, and their programs; and the keys of matches."""
     table, per = sample.table, 1 / sample.events
     marks, program_marks, kept = clause_marks(sample), marks_of(table.clause_program), np.empty(len(keys), np.int64)
     n, undecided, steps, tiles, warps, sectors = count.verify(
@@ -82,7 +82,7 @@ def _programs(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
 
 
 def named(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
-    """Rows in the place of clauses; and the keys of these."""
+    """Rows instead of clauses; and their keys."""
     per, kept = 1 / sample.events, np.empty(len(keys), np.int64)
     marks = marks_of(sample.table.clause_row)
     n, sectors = count.name_rows(keys, sample.table.clause_row, marks, kept)
@@ -101,7 +101,7 @@ def named(sample: Sample, keys: Array) -> tuple[list[Cost], Array]:
 
 
 def _distinct(keys: int, batch: int) -> list[Cost]:
-    """So many sorted keys of a batch without repeats, of which there are few."""
+    """Removing the few repeats from ``keys`` sorted keys of a batch."""
     per, tiles = 1 / batch, -(-keys // BLOCK)
     keep = kept_cost("work.distinct", keys, keys, tiles, -(-keys // WARP), per, output=True)
     instructions = keep.instructions + _DISTINCT * keys * per
@@ -112,7 +112,7 @@ def _distinct(keys: int, batch: int) -> list[Cost]:
 
 
 def ordered(keys: float, batch: int, pieces: int, ascending: bool) -> list[Cost]:
-    """So many keys of an event, brought into order unless they are, and cut into offsets and rows, which are copied."""
+    """``keys`` keys per event, put in order unless they are, cut into offsets and rows, and copied."""
     costs = []
     if pieces > 1:
         costs.append(Cost("joining", KEY * keys, KEY * keys, instructions=ELEMENT * keys, output=True))

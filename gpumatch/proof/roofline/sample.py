@@ -1,6 +1,6 @@
-"""Coded events whose matching is counted, and what the counting of all kernels shares.
+"""Coded events whose matching is counted, and code that the counting of all kernels shares.
 
-Instructions per step were read off the machine code that the kernels have for sm_90; other devices' differ little.
+Instructions per step were read off the machine code of the kernels for sm_90; other devices differ little.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gpumatch.proof.roofline.cost import Cost, Touched
 from gpumatch.subscriptions.block import Attributes
 
 BUDGET = 1 << 29  # bytes of a buffer, as on the device
-MOST_EVENTS = 1 << 16  # that the device matches at once
-ENOUGH = 1024  # fewer are not taken to have all bitsets at once
+MOST_EVENTS = 1 << 16  # most that the device matches together
+ENOUGH = 1024  # with fewer, bitsets of all clauses together do not pay
 KEY = 8  # bytes
-_SLOT = 103  # instructions of a thread that finds its slot's run and place in it
-_SEARCH, _SEARCHES = 27, 9  # a step of the search for a run, and what comes before
-_KEEP, _SOME, _RANK = 20, 13, 104  # of every thread to keep a key; more where one of its block does; of its warp
-ANSWER = 128  # bytes of shared memory: what it gives at once
+_SLOT = 103  # instructions of a thread that finds its slot's run and its position there
+_SEARCH, _SEARCHES = 27, 9  # a step of the search for a run, and the work before
+_KEEP, _SOME, _RANK = 20, 13, 104  # of every thread to keep a key; more if one of its block does; of its warp
+ANSWER = 128  # bytes of shared memory delivered in one access
 _RANK_ANSWERS = 4.5  # words of bits that a warp reads to rank its keys, on average
 _COMPACT, _COMPACT_KEY = 33, 24
 ELEMENT = 20  # an array function of CuPy, by element
@@ -35,7 +35,7 @@ WORD_EVENTS = 64  # that a node of a graph has a word for
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Events of a segment, and of how many the device would match at once."""
+    """Events of a segment, and how many the device would match together."""
 
     attributes: Attributes
     table: Table
@@ -49,8 +49,8 @@ class Sample:
         events = len(coded.ptr) - 1
         rows = np.full(events * width, -1, np.int32)
         owner = np.repeat(np.arange(events), np.diff(coded.ptr))
-        place, at = owner * width + coded.attribute, np.arange(len(coded.code))
-        rows[place[::-1]] = np.where(multi[coded.attribute], at, coded.code)[::-1]  # of a list, its first
+        position, at = owner * width + coded.attribute, np.arange(len(coded.code))
+        rows[position[::-1]] = np.where(multi[coded.attribute], at, coded.code)[::-1]  # for a list, its first
         return cls(attributes, table, coded, rows, batch)
 
     @property
@@ -83,9 +83,9 @@ class Sample:
 
 
 def events_at_once(width: int, words: int = 0, nodes: int = 0) -> int:
-    """How many events of so many attributes the device matches at once.
+    """How many events of ``width`` attributes the device matches together.
 
-    ``words``: of an event's bitset, where all of them at once spare the sorting of matches. ``nodes``: of a graph.
+    ``words``: of an event's bitset, if having all of them together saves sorting matches. ``nodes``: of a graph.
     """
     most = min(BUDGET // max(4 * width, 1), MOST_EVENTS)
     if nodes:
@@ -100,14 +100,14 @@ def marks_of(array: Array) -> Array:
 
 
 def warp_steps(steps: Array) -> int:
-    """Steps of threads, where those of a warp wait for the slowest."""
+    """Steps of threads, where a warp's threads wait for the slowest."""
     padded = np.zeros(-(-len(steps) // WARP) * WARP, np.int64)
     padded[: len(steps)] = steps
     return WARP * int(padded.reshape(-1, WARP).max(axis=1).sum())
 
 
 class Runs(NamedTuple):
-    """Pieces of lists that events look at."""
+    """Stretches of lists that events look at."""
 
     start: Array
     length: Array
@@ -118,20 +118,20 @@ class Runs(NamedTuple):
         return int(self.length.sum())
 
     def events_within(self, most: int, events: int) -> int:
-        """How many of the events have so many slots at most; one at least."""
+        """How many of the events have at most ``most`` slots together; at least one."""
         ends = np.cumsum(np.bincount(self.event, self.length, events))
         return max(int(np.searchsorted(ends, most, side="right")), 1)
 
-    def with_rest(self, events: int, behind: int, count: int) -> Runs:
-        """With one more run of each event, behind all lists."""
+    def with_rest(self, events: int, after: int, count: int) -> Runs:
+        """With one more run for each event, after all lists."""
         if count == 0:
             return self
-        more = (np.full(events, behind), np.full(events, count), np.arange(events, dtype=np.int32))
+        more = (np.full(events, after), np.full(events, count), np.arange(events, dtype=np.int32))
         return Runs(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
 
 
 def listing(sample: Sample, kernels: tuple[str, str], items: int, runs: Runs, work: RunWork) -> list[Cost]:
-    """A pair of kernels that counts and then lists the runs of so many items, and the sums between."""
+    """A pair of kernels that counts and then lists the runs of ``items`` items, and the sums in between."""
     n, per = sample.events, 1 / sample.events
     count = Cost(
         kernels[0],
@@ -152,7 +152,7 @@ def listing(sample: Sample, kernels: tuple[str, str], items: int, runs: Runs, wo
 
 
 class RunWork(NamedTuple):
-    """What finding runs takes: bytes in order per item, sectors, and instructions of either kernel for all items."""
+    """Work of finding runs: bytes in order per item, sectors, and instructions of either kernel for all items."""
 
     read: int
     touched: tuple[Touched, ...]
@@ -161,18 +161,18 @@ class RunWork(NamedTuple):
 
 
 class SlotWork(NamedTuple):
-    """What a kernel does with slots: tiles and warps that keep any, sectors, and instructions but for the slot's."""
+    """Work of a kernel on slots: tiles and warps that keep any, sectors, and instructions except for finding slots."""
 
     tiles: int
     warps: int
     touched: tuple[Touched, ...]
     instructions: float
-    written: float = 0.0  # bytes besides keys
+    written: float = 0.0  # bytes in addition to keys
     atomics: float = 0.0
 
 
 def testing(sample: Sample, kernel: str, runs: Runs, keys: int, work: SlotWork) -> list[Cost]:
-    """A kernel that tests all slots of runs, the look-up of tiles' runs before it, and the packing of what it keeps."""
+    """A kernel that tests all slots of runs, the look-up of tiles' runs before it, and the packing of kept keys."""
     slots, per = runs.slots, 1 / sample.events
     if slots == 0:
         return []
@@ -182,7 +182,7 @@ def testing(sample: Sample, kernel: str, runs: Runs, keys: int, work: SlotWork) 
         kernel,
         read=(20 * len(runs.length) + KEY * tiles) * per,
         written=kept.written + work.written * per,
-        pieces=3 * SECTOR * tiles * per,  # a run that goes on is read by every tile
+        pieces=3 * SECTOR * tiles * per,  # a run that continues is read by every tile
         touched=work.touched,
         shared=kept.shared,
         atomics=work.atomics * per,
@@ -192,7 +192,7 @@ def testing(sample: Sample, kernel: str, runs: Runs, keys: int, work: SlotWork) 
 
 
 def slot_finding(runs: Runs) -> tuple[int, float]:
-    """Tiles of the slots of runs, and instructions that threads take to find their own."""
+    """Tiles of the slots of runs, and the instructions that threads take to find their own slot."""
     slots = runs.slots
     tiles = -(-slots // BLOCK)
     edges = np.minimum(np.arange(tiles + 1) * BLOCK, slots - 1)
@@ -202,7 +202,7 @@ def slot_finding(runs: Runs) -> tuple[int, float]:
 
 
 def runs_of_tiles(sample: Sample, runs: int, tiles: int) -> Cost:
-    """The search for the runs of tiles' first slots, by array functions: neighbours share all steps but the last."""
+    """The search for the runs of tiles' first slots, by array functions: neighbours share all steps except the last."""
     per = 1 / sample.events
     steps = math.log2(max(runs * sample.batch * per, 2))
     return Cost(
@@ -215,7 +215,7 @@ def runs_of_tiles(sample: Sample, runs: int, tiles: int) -> Cost:
 
 
 def kept_cost(kernel: str, items: int, keys: int, tiles: int, warps: int, per: float, output: bool = False) -> Cost:
-    """What it takes to keep so many keys of items, in so many tiles and warps that keep any."""
+    """Cost of keeping ``keys`` of the items; ``tiles`` and ``warps`` are those that keep any."""
     blocks = -(-items // BLOCK)
     return Cost(
         kernel,
@@ -227,7 +227,7 @@ def kept_cost(kernel: str, items: int, keys: int, tiles: int, warps: int, per: f
 
 
 def compact_cost(items: int, keys: int, tiles: int, per: float, output: bool = False) -> Cost:
-    """What it takes to move the keys of all tiles, of which so many have any, together, with sums of their counts."""
+    """Cost of packing the keys of all tiles, of which ``tiles`` have any, with sums of their counts."""
     blocks = items / BLOCK
     return Cost(
         "work.compact, sums",

@@ -1,4 +1,4 @@
-"""What matching a workload's events costs on a device, kernel by kernel, in the order in which they run."""
+"""The cost of matching a workload's events on a device, kernel by kernel, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from gpumatch.proof.roofline.sample import WORD_EVENTS, Sample, events_at_once
 from gpumatch.store.segment import Segment
 from gpumatch.workloads import WORKLOADS, DenseEvents, SparseEvents, Workload
 
-_ENOUGH = WARP * WORD_EVENTS  # events that fill a warp where a word has bits of several
+_ENOUGH = WARP * WORD_EVENTS  # events that fill a warp if a word has bits of several
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What one event of a workload costs with an index; counted for ``events``, of which ``batch`` go at once."""
+    """The cost of one event of a workload with an index; counted for ``events``, with ``batch`` matched together."""
 
     workload: str
     subscriptions: int
@@ -63,7 +63,7 @@ class Counted:
 
 
 def index_named(name: str) -> str | IndexParams:
-    """What ``Matcher(index=…)`` takes for a name; besides its own, those of variants."""
+    """Argument of ``Matcher(index=…)`` for a name; names of variants are known, too."""
     variants = {variant: params for kind in KINDS.values() for variant, params in kind.variants.items()}
     names = (*index_names(), *variants)
     if name not in names:
@@ -72,7 +72,7 @@ def index_named(name: str) -> str | IndexParams:
 
 
 def pairs_named(workloads: Sequence[str], indexes: Sequence[str]) -> list[tuple[str, str]]:
-    """Every workload with every index; a name that means nothing is an error before anything is built."""
+    """Every workload with every index; an unknown name is an error before anything is built."""
     for name in workloads:
         if name not in WORKLOADS:
             known = ", ".join(WORKLOADS)
@@ -83,14 +83,14 @@ def pairs_named(workloads: Sequence[str], indexes: Sequence[str]) -> list[tuple[
 
 
 def count_workload(name: str, index: str = "auto", subscriptions: int | None = None, events: int = 256) -> Counted:
-    """Build a workload's index and count what matching some of its events takes."""
+    """Build a workload's index and count the cost of matching some of its events."""
     pairs_named([name], [index])
     size, generate = WORKLOADS[name]
     return count_given(name, index, generate(size if subscriptions is None else subscriptions), events)
 
 
 def count_given(name: str, index: str, workload: Workload, events: int = 256) -> Counted:
-    """As ``count_workload``, of any workload; graphs of expressions take as many events as fill a warp."""
+    """As ``count_workload``, for any workload; graphs of expressions take as many events as fill a warp."""
     matcher = Matcher(workload.schema, index=index_named(index), device="cpu")
     workload.add_to(matcher)
     segment = matcher._seal().segments[0]
@@ -106,18 +106,18 @@ def _traits(index: FlatIndex) -> OnRoofline:
 
 
 def _nodes(segment: Segment) -> int:
-    """Of the largest graph of expressions, if there is one."""
+    """Nodes of the largest graph of expressions, if there is one."""
     return max(_traits(part.index).nodes(part.index) for part in segment.parts)
 
 
 def _words(segment: Segment) -> int:
-    """Words of an event's bits by which the device finds matches in the order in which they are returned, or 0."""
+    """Words of bits per event from which the device gets matches in the order in which they are returned, or 0."""
     first = segment.parts[0].index
     return _traits(first).words(first) if segment.ascending else 0
 
 
 def _at_once(segment: Segment) -> int:
-    """How many events the device matches at once."""
+    """How many events the device matches together."""
     lines = max(len(part.index.arrays.get("lines", ())) // LINE for part in segment.parts)
     return events_at_once(len(segment.attributes) + lines, _words(segment), _nodes(segment))
 
@@ -127,7 +127,7 @@ def _given(events: DenseEvents | SparseEvents) -> Any:
 
 
 def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch) -> Counted:
-    """What matching a batch with one segment takes, event by event."""
+    """The cost of matching a batch with one segment, per event."""
     encoder = EventEncoder(segment.book, segment.attributes, segment.used, batch)
     coded = encoder.encode(0, len(batch))
     sample = Sample.of(segment.attributes, segment.table, coded, _at_once(segment))
@@ -143,10 +143,10 @@ def count_segment(workload: str, index: str, segment: Segment, batch: EventBatch
         naming, keys = named(candidates.sample, keys)
         costs += [*candidates.costs, *tests, *naming]
         found.append((candidates, keys))
-    counted = min(part.sample.events for part, _ in found)
-    at_once = min(part.sample.batch for part, _ in found)
-    pieces = sum(part.pieces for part, _ in found)
-    keys_per_event = sum(len(keys) / part.sample.events for part, keys in found)
+    counted = min(it.sample.events for it, _ in found)
+    at_once = min(it.sample.batch for it, _ in found)
+    pieces = sum(it.pieces for it, _ in found)
+    keys_per_event = sum(len(keys) / it.sample.events for it, keys in found)
     costs += ordered(keys_per_event, at_once, pieces, _words(segment) > 0)
     rows = _rows([keys for _, keys in found], counted)
     matches = sum(map(len, rows)) / counted

@@ -1,25 +1,25 @@
 """Brokers of D-DBR and MERC as state machines: a message in, messages out (thesis, chapters 4 and 5).
 
-A broker knows the clusters that it belongs to; D-DBR is MERC with one cluster. Algorithm 1, the matching engine, and
-Algorithm 3, what edge brokers forward, are written here as one rule about state instead of one about arrivals, so that
-no order of arrival can break it:
+A broker knows its own clusters; D-DBR is MERC with one cluster. Algorithm 1, the matching engine, and Algorithm 3, the
+forwarding by edge brokers, are written here as one rule about state instead of about arrivals, so that no order of
+arrival can break it:
 
 * an advertisement that a broker has from a client, or from another cluster, is known to all brokers of a cluster;
 * a subscription that it has from a client, or from another cluster, is known to those brokers of a cluster that told
-  it of an advertisement that overlaps it;
+  it of an overlapping advertisement;
 * neither enters a cluster that every way to it has passed: messages carry this trail.
 
 Whenever something comes or goes, the broker compares what others should know with what it has told them, and sends the
-difference. An edge broker keeps its entries per cluster, and what it forwards bears its own number as the source. It
-does not forget a subscription before its client withdraws it, even if whoever told it says that it is not needed any
-more: were ways to go as well as to come, trails could change in a cycle of clusters for ever; so they only get shorter.
+difference. An edge broker keeps its entries per cluster, and forwards them with its own number as the source. It does
+not forget a subscription before its client withdraws it, even if whoever told it says that it is no longer needed: if
+ways could go as well as come, trails could change for ever in a cycle of clusters; so they only get shorter.
 Several edge brokers between the same clusters all do so, and clusters may lie in a cycle: entries then exist along all
 ways, and events arrive as long as one of these is left. Destinations drop the events that they have seen.
 
 An event is matched against the subscriptions of the *other* clusters (Algorithm 3 prints the tables of advertisements).
-It goes into a cluster for the sake of a subscription whose trail does not hold the cluster from which it came, and from
-one broker to each destination only once. It may enter a cluster that it has seen on its own way: were that forbidden, a
-first copy that came by a detour could keep back the one for which a subscription has laid the way.
+It enters a cluster for a subscription whose trail does not contain the cluster that it came from, and goes from one
+broker to each destination only once. It may enter a cluster that it has seen on its own way: were that forbidden, a
+first copy on a detour could hold back the one for which a subscription has laid the way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, TypeAlias, cast
 
 from gpumatch.errors import RoutingError
 from gpumatch.expr import Expr
-from gpumatch.routing.overlays.merc import NOWHERE, ClusterTables, Known, Place, Trail
+from gpumatch.routing.overlays.merc import NOWHERE, ClusterTables, Known, Member, Trail
 from gpumatch.routing.overlays.messages import Advertisement, Event, Message, Outcome, Subscription
 from gpumatch.routing.overlays.overlap import Overlaps, Prepared
 from gpumatch.routing.overlays.tables import RoutingTable
@@ -43,7 +43,7 @@ class Broker:
     """One broker. Ids of advertisements, subscriptions and events are given to it and must all differ.
 
     ``clusters``: by number, the brokers of each cluster that it belongs to and the topology inside.
-    It remembers the events that it has seen, and the last serial number of all that it was told, for good.
+    It permanently remembers the events that it has seen, and the last serial number of everything it was told.
     """
 
     def __init__(self, number: int, overlaps: Overlaps, clusters: Mapping[int, tuple[Iterable[int], Topology]]) -> None:
@@ -54,7 +54,7 @@ class Broker:
             cluster: ClusterTables(tuple(int(one) for one in members if one != number), topology, overlaps)
             for cluster, (members, topology) in clusters.items()
         }
-        self.matches = 0  # times that an event was matched here
+        self.matches = 0  # how often an event was matched here
         self.duplicates: Counter[str] = Counter()  # messages dropped, by kind
         self._overlaps = overlaps
         self._known: dict[int, Known] = {}
@@ -62,7 +62,7 @@ class Broker:
         self._latest: dict[tuple[int, int, int], int] = {}  # id, cluster, source -> serial number
         self._serial = 0
         self._arrived: dict[int, set[int]] = {}  # event -> clusters from which it came
-        self._passed: dict[int, set[Place]] = {}  # event -> destinations to which it went from here
+        self._passed: dict[int, set[Member]] = {}  # event -> destinations that it was sent to from here
 
     def saw(self, event: int) -> bool:
         """Was the event published here, or was this broker one of its destinations?"""
@@ -70,7 +70,7 @@ class Broker:
 
     @property
     def stored(self) -> int:
-        """Subscriptions that it stores: those of clients and, per cluster and source, those of others."""
+        """How many subscriptions it stores: those of clients and, per cluster and source, those of others."""
         return len(self.local_subscriptions) + sum(len(tables.subscriptions) for tables in self.clusters.values())
 
     # From local clients
@@ -82,7 +82,7 @@ class Broker:
         return self._from_client(self.local_subscriptions, id, client, expression)
 
     def withdraw(self, id: int) -> Outcome:
-        """Take back an advertisement or a subscription of a local client."""
+        """Withdraw an advertisement or a subscription of a local client."""
         is_advertisement = id in self.local_advertisements
         (self.local_advertisements if is_advertisement else self.local_subscriptions).remove(id)
         return self._end(id, Advertisement if is_advertisement else Subscription)
@@ -113,7 +113,7 @@ class Broker:
     # From other brokers
 
     def handle(self, message: Message, sender: int) -> Outcome:
-        """Algorithm 2: take what is for this broker and send the rest on. It does not matter from whom it came."""
+        """Algorithm 2: take what is for this broker and send the rest on, whoever sent it."""
         outcome = Outcome()
         rest = tuple(broker for broker in message.destinations if broker != self.number)
         if len(rest) < len(message.destinations):
@@ -125,7 +125,7 @@ class Broker:
         return outcome
 
     def multicast(self, message: Message) -> Outcome:
-        """A message with a shorter destination list to each next hop; what has no path is stranded."""
+        """A message with a shorter destination list to each next hop; destinations without a path are stranded."""
         outcome = Outcome()
         topology = self.clusters[message.cluster].topology
         distance = topology.distance[self.number]
@@ -139,7 +139,7 @@ class Broker:
         return outcome
 
     def _news(self, message: Advertisement | Subscription) -> Outcome:
-        """What another broker says of an advertisement or subscription."""
+        """News from another broker about an advertisement or subscription."""
         key = (message.id, message.cluster, message.source)
         if message.id in self._ended or message.serial <= self._latest.get(key, -1):  # overtaken by a later one
             self.duplicates[message.kind] += 1
@@ -147,28 +147,28 @@ class Broker:
         if message.ended:
             return self._end(message.id, type(message))
         self._latest[key] = message.serial
-        place = (message.cluster, message.source)
+        member = (message.cluster, message.source)
         tables, known = self.clusters[message.cluster], self._known.get(message.id)
         if isinstance(message, Subscription) and message.unneeded:
             if len(self.clusters) > 1:  # an edge broker keeps its ways
                 return Outcome()
             tables.remove(message.id, message.source)
             if known is not None:
-                known.entries.pop(place, None)
+                known.entries.pop(member, None)
         else:
             tables.insert(message)
             if known is None:
                 known = self._known[message.id] = Known(self._overlaps.prepare(message.expression))
-            known.entries[place] = message.trail
+            known.entries[member] = message.trail
         outcome = Outcome()
         if known is not None:
             if isinstance(message, Advertisement):
-                outcome.add(self._tell_subscriptions(known.prepared, place))
+                outcome.add(self._tell_subscriptions(known.prepared, member))
             outcome.add(self._tell(message.id, type(message)))
         return outcome
 
     def _end(self, id: int, kind: _Kind) -> Outcome:
-        """Forget an advertisement or subscription, and tell all who may have it from here."""
+        """Forget an advertisement or subscription, and tell everyone who may have it from here."""
         self._ended.add(id)
         known = self._known.pop(id, None)
         outcome = Outcome()
@@ -177,8 +177,8 @@ class Broker:
         for cluster, broker in known.entries:
             self.clusters[cluster].remove(id, broker)
         if kind is Advertisement:
-            for place in known.entries:
-                outcome.add(self._tell_subscriptions(known.prepared, place))
+            for member in known.entries:
+                outcome.add(self._tell_subscriptions(known.prepared, member))
         brokers: dict[int, list[int]] = {}
         for cluster, broker in known.ever_told:
             brokers.setdefault(cluster, []).append(broker)
@@ -187,15 +187,15 @@ class Broker:
             outcome.add(self.multicast(kind(*header, expression=known.prepared.expression, ended=True)))
         return outcome
 
-    def _tell_subscriptions(self, advertisement: Prepared, place: Place) -> Outcome:
-        """An advertisement has come from a place, or ended: send there what overlaps it, or take it back."""
+    def _tell_subscriptions(self, advertisement: Prepared, member: Member) -> Outcome:
+        """An advertisement came from a broker, or ended: send that broker subscriptions that overlap, or their end."""
         outcome = Outcome()
-        for id in self._subscriptions_for(advertisement, place[0]):
-            outcome.add(self._tell(id, Subscription, place))
+        for id in self._subscriptions_for(advertisement, member[0]):
+            outcome.add(self._tell(id, Subscription, member))
         return outcome
 
     def _subscriptions_for(self, advertisement: Prepared, cluster: int) -> list[int]:
-        """Subscriptions that overlap an advertisement from a cluster: of clients, and of the other clusters."""
+        """Subscriptions that overlap an advertisement from a cluster: those of clients and of the other clusters."""
         found = [entry.id for entry in self.local_subscriptions.overlapping(advertisement)]
         for other, tables in self.clusters.items():
             if other != cluster:
@@ -224,7 +224,7 @@ class Broker:
     # To other brokers
 
     def _pass_on(self, id: int, values: Mapping[str, Any], cluster: int, brokers: set[int], trail: Trail) -> Outcome:
-        """An event to those of the brokers of a cluster to which this one has not sent it yet."""
+        """Send an event to those brokers of a cluster that this broker has not sent it to yet."""
         passed = self._passed.setdefault(id, set())
         new = [broker for broker in brokers if (cluster, broker) not in passed]
         passed.update((cluster, broker) for broker in new)
@@ -232,11 +232,11 @@ class Broker:
             return Outcome()
         return self.multicast(Event(*self._header(id, new, cluster, trail | {cluster}), values=values))
 
-    def _tell(self, id: int, kind: _Kind, only: Place | None = None) -> Outcome:
-        """Send what others, or only those at one place, should know of something and do not, or know in vain."""
+    def _tell(self, id: int, kind: _Kind, only: Member | None = None) -> Outcome:
+        """Send what others, or only one of them, should know about something and do not, or know without need."""
         known = self._known[id]
         wanted = self._wanted(known, kind, only)
-        told = [place for place in known.told if only in (None, place)]
+        told = [member for member in known.told if only in (None, member)]
         news: dict[tuple[int, Trail], list[int]] = {}
         for (cluster, broker), trail in wanted.items():
             if known.told.get((cluster, broker)) != trail:
@@ -256,9 +256,9 @@ class Broker:
             outcome.add(self.multicast(Subscription(*header, expression=expression, unneeded=True)))
         return outcome
 
-    def _wanted(self, known: Known, kind: _Kind, only: Place | None) -> dict[Place, Trail]:
-        """Who should know of it, and by which trail: of an advertisement all others."""
-        wanted: dict[Place, Trail] = {}
+    def _wanted(self, known: Known, kind: _Kind, only: Member | None) -> dict[Member, Trail]:
+        """Who should know of it, and by which trail: everyone else, for an advertisement."""
+        wanted: dict[Member, Trail] = {}
         for cluster, tables in self.clusters.items():
             trail = known.trail_into(cluster) if only is None or only[0] == cluster else None
             if trail is None:

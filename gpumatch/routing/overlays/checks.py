@@ -1,4 +1,4 @@
-"""Things of another type than expected, refused by name and with a hint, before they fail somewhere inside."""
+"""Arguments of the wrong type, refused by name and with a hint before they fail somewhere inside."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gpumatch.errors import RoutingError
 
 
 def expect(what: str, given: Any, *kinds: type, hint: str = "") -> None:
-    """Is it of one of these types?"""
+    """Raise unless it is of one of these types."""
     if isinstance(given, kinds):
         return
     names = ["a number" if kind is Real else kind.__name__ for kind in kinds]
     if "Topology" in names and hasattr(given, "is_directed"):
-        hint = "from_networkx(graph) makes a Topology of a graph of networkx"
+        hint = "from_networkx(graph) makes a Topology of a networkx graph"
     elif "Topology" in names and hasattr(given, "topology"):
         hint = f"pass the .topology of the {type(given).__name__}"
     raise RoutingError(f"{what}: expected {' or '.join(names)}, found {_found(given)}{hint and f'; {hint}'}")
 
 
 def whole(what: str, given: Any, expected: str = "a whole number") -> int:
-    """An int, of Python or NumPy; True and False are none."""
+    """An int, of Python or NumPy; bools are refused."""
     try:
         if not isinstance(given, bool):
             return index(given)
@@ -34,7 +34,7 @@ def whole(what: str, given: Any, expected: str = "a whole number") -> int:
 
 
 def as_array(what: str, given: Any) -> Any:
-    """A NumPy array of whatever can be one."""
+    """A NumPy array of anything that can be one."""
     try:
         return np.asarray(given)
     except ValueError:

@@ -42,11 +42,11 @@ class Clusters:
 
     @classmethod
     def grow(cls, topology: Topology, size: int, seed: int = 0) -> Clusters:
-        """Clusters of a topology that comes without: each grows from a random broker to its neighbours, up to ``size``.
+        """Clusters for a topology without any: each grows from a random broker to its neighbours, up to ``size``.
 
-        What is shut in by others stays smaller. Of a link between two clusters the end with more links to the other
-        cluster joins that cluster too, so clusters end larger than ``size``: a lot where links do not keep to the near.
-        Each cluster is connected in itself and none lies inside another.
+        A cluster enclosed by others stays smaller. Of a link between two clusters, the end with more links to the other
+        cluster joins that, too, so clusters end up larger than ``size``, and much larger if links are not local. Each
+        cluster is connected in itself and none lies inside another.
         """
         expect("topology", topology, Topology)
         if whole("size", size) < 1:
@@ -119,7 +119,7 @@ class Clusters:
         return made
 
     def _within(self, brokers: Array) -> Array:
-        """For each link: are both of its ends among these?"""
+        """For each link: are both of its ends among these brokers?"""
         there = np.zeros(self.topology.brokers, bool)
         there[brokers] = True
         inside: Array = np.all(there[self.topology.links], axis=1)
@@ -127,7 +127,7 @@ class Clusters:
 
 
 def _homes(topology: Topology, size: int, seed: int) -> Array:
-    """The cluster that each broker is in at first: connected and of at most so many."""
+    """The first cluster of each broker: connected, and of at most ``size`` brokers."""
     home = np.full(topology.brokers, -1, np.int64)
     cluster = 0
     for start in np.random.default_rng(seed).permutation(topology.brokers).tolist():

@@ -1,9 +1,9 @@
 """Filter-based routing on overlays with cycles, the baseline: a tree per advertisement, events matched at every hop.
 
-An advertisement is flooded; the neighbour from which a broker has it first is the broker's parent in its tree. A
+An advertisement is flooded; the neighbour that a broker first has it from is the broker's parent in its tree. A
 subscription goes up the tree of every advertisement that it overlaps and is stored at every broker on the way, once
-for each tree. An event goes down the tree of one advertisement that covers it. Trees are not mended: after a failure
-what would cross the lost link or broker is lost.
+for each tree. An event goes down the tree of one advertisement that covers it. Trees are not repaired: after a failure
+messages over the lost link or broker are lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Route: TypeAlias = "tuple[int, int, Hop]"  # subscription, tree, last hop
 
 
 class FilterBroker:
-    """One broker, as ``Broker`` is used. It knows its neighbours only, and not whether they are up."""
+    """One broker, with the interface of ``Broker``. It knows only its neighbours, and not whether they are up."""
 
     def __init__(self, number: int, overlaps: Overlaps, neighbours: Iterable[int]) -> None:
         self.number = number
@@ -35,7 +35,7 @@ class FilterBroker:
         self.local_subscriptions = RoutingTable(overlaps)
         self.matches = 0
         self.duplicates: Counter[str] = Counter()
-        self._trees: dict[int, dict[Route, None]] = {}  # what is stored for each tree
+        self._trees: dict[int, dict[Route, None]] = {}  # routes stored for each tree
         self._flooded: set[tuple[int, bool]] = set()
         self._events: set[int] = set()
 
@@ -45,25 +45,25 @@ class FilterBroker:
 
     @property
     def stored(self) -> int:
-        """Subscriptions that it stores, once for each tree and last hop."""
+        """How many subscriptions it stores, counted for each tree and last hop."""
         return len(self.subscriptions)
 
     # From local clients
 
     def advertise(self, id: int, client: Hashable, expression: Expr | str) -> Outcome:
-        held = self.local_advertisements.insert(id, expression, client)
-        message = Advertisement(id, self.number, (), expression=held.expression)
+        entry = self.local_advertisements.insert(id, expression, client)
+        message = Advertisement(id, self.number, (), expression=entry.expression)
         return self._flood(message, (True, client))
 
     def subscribe(self, id: int, client: Hashable, expression: Expr | str) -> Outcome:
-        held = self.local_subscriptions.insert(id, expression, client)
+        entry = self.local_subscriptions.insert(id, expression, client)
         outcome = Outcome()
-        for advertisement in self.advertisements.overlapping(held.prepared):
-            outcome.add(self._join(id, held.expression, cast("int", advertisement.id), (True, client)))
+        for advertisement in self.advertisements.overlapping(entry.prepared):
+            outcome.add(self._join(id, entry.expression, cast("int", advertisement.id), (True, client)))
         return outcome
 
     def withdraw(self, id: int) -> Outcome:
-        """Take back an advertisement or a subscription of a local client."""
+        """Withdraw an advertisement or a subscription of a local client."""
         if id in self.local_advertisements:
             gone = self.local_advertisements.remove(id)
             message = Advertisement(id, self.number, (), expression=gone.expression, ended=True)
@@ -111,15 +111,15 @@ class FilterBroker:
             for route in self._trees.pop(message.id, {}):
                 self.subscriptions.remove(route)
             return outcome
-        held = self.advertisements.insert(message.id, message.expression, origin)
-        for entry in self.local_subscriptions.overlapping(held.prepared):
+        stored = self.advertisements.insert(message.id, message.expression, origin)
+        for entry in self.local_subscriptions.overlapping(stored.prepared):
             outcome.add(self._join(cast("int", entry.id), entry.expression, message.id, (True, entry.source)))
         return outcome
 
     def _join(self, id: int, expression: Expr, tree: int, origin: Hop) -> Outcome:
-        """Store a subscription for a tree and send it on to the parent there."""
+        """Store a subscription for a tree, and send it on to the parent in the tree."""
         route = (id, tree, origin)
-        if tree not in self.advertisements or route in self.subscriptions:  # withdrawn meanwhile, or known
+        if tree not in self.advertisements or route in self.subscriptions:  # withdrawn by now, or known
             return Outcome()
         self.subscriptions.insert(route, expression, (tree, origin))
         self._trees.setdefault(tree, {})[route] = None

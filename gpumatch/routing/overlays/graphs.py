@@ -1,8 +1,8 @@
-"""Overlays to experiment on: random, Waxman and transit-stub graphs, connected and of an exact number of links.
+"""Overlays for experiments: random, Waxman and transit-stub graphs, connected and with an exact number of links.
 
-Every pair of brokers draws a number and the pairs with the lowest become links: a uniform draw among the graphs of so
-many links. If it leaves brokers apart, it is mended: the links of a minimum spanning tree over the same numbers come in
-for the highest of the others. Against graphs drawn again and again until one is connected, mean distances are the same
+Every pair of brokers draws a number and the pairs with the lowest become links: a uniform draw among the graphs with
+that many links. If it is not connected, it is mended: the links of a minimum spanning tree over the same numbers
+replace the highest of the others. Against graphs redrawn until one is connected, mean distances are the same
 to 0.1 % at degree 6 (100 and 700 brokers, where one draw of three and four of five are mended), and 1.5 % shorter for
 70 brokers of degree 3, where one draw in fifty is connected.
 """
@@ -23,18 +23,18 @@ from gpumatch.routing.overlays.checks import expect, whole
 from gpumatch.routing.overlays.clusters import Clusters
 from gpumatch.routing.overlays.topology import Topology
 
-_MOST = 10_000  # brokers: pairs of them take some 2 GB
+_MOST = 10_000  # brokers: pairs of them take about 2 GB
 
 
 def random_graph(brokers: int, degree: float, seed: int = 0) -> Topology:
-    """Any two brokers are as likely linked as others; there are ``round(brokers * degree / 2)`` links."""
+    """Any two brokers are equally likely to be linked; there are ``round(brokers * degree / 2)`` links."""
     rng = np.random.default_rng(seed)
     links = _link_count(brokers, degree)
     return Topology(brokers, _lowest(rng.random(_pair_count(brokers)), brokers, links))
 
 
 def waxman_graph(brokers: int, degree: float, seed: int = 0, alpha: float = 0.2) -> Topology:
-    """Brokers lie at random in a square, and near ones are linked more often.
+    """Brokers lie at random in a square, and nearby ones are linked more often.
 
     Two brokers at distance d are linked with probability ``beta * exp(-d / (alpha * L))``, L the longest distance: the
     smaller ``alpha``, the more links are short. ``beta`` is such that there are ``round(brokers * degree / 2)`` links.
@@ -56,8 +56,8 @@ def transit_stub_graph(brokers: int, size: int, degree: float, seed: int = 0) ->
 
     Transit nodes are the brokers 0, 1, ... by cluster. Together they are the last cluster, the backbone, and so edge
     brokers; with one cluster there is no backbone. Clusters and backbone are random graphs. The mean degree inside the
-    backbone is ``degree`` or as near as can be, and the clusters share the other links: in all there are
-    ``round(brokers * degree / 2)``. Where ``brokers`` is no multiple of ``size``, clusters differ by one broker.
+    backbone is ``degree`` or as near as possible, and the clusters share the other links: there are
+    ``round(brokers * degree / 2)`` in all. If ``brokers`` is not a multiple of ``size``, clusters differ by one broker.
     """
     if not 1 <= whole("size", size) <= whole("brokers", brokers):
         raise RoutingError(f"size: expected 1 to {brokers} brokers in a cluster, found {size}")
@@ -65,9 +65,7 @@ def transit_stub_graph(brokers: int, size: int, degree: float, seed: int = 0) ->
     stubs = np.array_split(np.arange(count, brokers), count)
     members = [np.append(cluster, stub) for cluster, stub in enumerate(stubs)]
     links = _link_count(brokers, degree)
-    least = np.array(
-        [len(group) - 1 for group in members]
-    )  # the links that connect a cluster, and how many more it holds
+    least = np.array([len(group) - 1 for group in members])  # links that connect a cluster; it has room for more
     room = np.array([_pair_count(len(group)) for group in members]) - least
     spare = links - int(least.sum())
     across = min(max(count - 1, round(count * degree / 2)), _pair_count(count), spare)
@@ -79,13 +77,13 @@ def transit_stub_graph(brokers: int, size: int, degree: float, seed: int = 0) ->
     own = least + _shares(spare - across, room)
     rng = np.random.default_rng(seed)
     backbone = np.arange(count)
-    parts = [_among(group, int(part), rng) for group, part in zip(members, own, strict=True)]
-    topology = Topology(brokers, np.concatenate((*parts, _among(backbone, across, rng))))
+    inner = [_among(group, int(share), rng) for group, share in zip(members, own, strict=True)]
+    topology = Topology(brokers, np.concatenate((*inner, _among(backbone, across, rng))))
     return Clusters(topology, [*members, backbone] if count > 1 else members)
 
 
 def from_networkx(graph: Any) -> Topology:
-    """Any undirected graph of networkx; loops are left out.
+    """Any undirected networkx graph; loops are left out.
 
     A topology has no names: broker ``i`` is ``list(graph.nodes)[i]``, the nodes in the graph's own order.
     """
@@ -98,7 +96,7 @@ def from_networkx(graph: Any) -> Topology:
 
 
 def to_networkx(topology: Topology) -> Any:
-    """The brokers that are up and their links as ``networkx.Graph``: to draw, or for its measures."""
+    """The brokers that are up and their links as ``networkx.Graph``, for drawing or for its measures."""
     expect("topology", topology, Topology)
     import networkx as nx
 
@@ -118,7 +116,7 @@ def _link_count(brokers: int, degree: float) -> int:
     if brokers < 1 or not least <= links <= most:
         raise RoutingError(
             f"no connected graph has {brokers} brokers of mean degree {degree:g}: "
-            f"expected at least one broker, and {least} to {most} links for so many"
+            f"expected at least one broker, and {least} to {most} links"
         )
     return links
 
@@ -128,7 +126,7 @@ def _pair_count(brokers: int) -> int:
 
 
 def _lowest(drawn: Array, brokers: int, links: int) -> Array:
-    """The pairs with the lowest numbers, but connected. The numbers are in the order of ``np.triu_indices``."""
+    """The pairs with the lowest numbers, but connected. Numbers are in the order of ``np.triu_indices``."""
     a, b = np.triu_indices(brokers, 1)
     rank = np.empty(len(drawn), np.int64)
     rank[np.argsort(drawn)] = np.arange(1, len(drawn) + 1)
@@ -146,7 +144,7 @@ def _graph(a: Array, b: Array, brokers: int, weight: Array | None = None) -> Any
 
 
 def _among(brokers: Array, links: int, rng: np.random.Generator) -> Array:
-    """A random graph of these brokers."""
+    """A random graph over these brokers."""
     return brokers[_lowest(rng.random(_pair_count(len(brokers))), len(brokers), links)]
 
 

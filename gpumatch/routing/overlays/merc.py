@@ -1,4 +1,4 @@
-"""What a broker remembers of the clusters that it belongs to, and of what it has told whom there."""
+"""A broker's memory of its clusters, and of what it has told whom there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpumatch.routing.overlays.tables import RoutingTable
 from gpumatch.routing.overlays.topology import Topology
 
 Trail: TypeAlias = "frozenset[int]"  # clusters
-Place: TypeAlias = "tuple[int, int]"  # cluster, broker
+Member: TypeAlias = "tuple[int, int]"  # cluster, broker
 
 NOWHERE: Trail = frozenset()
 
@@ -27,7 +27,7 @@ class ClusterTables:
         self._advertised: dict[int, dict[int, Trail]] = {}  # broker -> its advertisements
 
     def insert(self, message: Advertisement | Subscription) -> None:
-        """Note what a broker says, in the place of what it said of the same thing before."""
+        """Record what a broker says, replacing what it said about the same thing before."""
         is_advertisement = isinstance(message, Advertisement)
         self.remove(message.id, message.source)
         table = self.advertisements if is_advertisement else self.subscriptions
@@ -36,16 +36,16 @@ class ClusterTables:
             self._advertised.setdefault(message.source, {})[message.id] = message.trail
 
     def remove(self, id: int, broker: int) -> None:
-        """Forget what a broker said of something, if it did."""
+        """Forget what a broker said about something, if it did."""
         for table in (self.advertisements, self.subscriptions):
             if (id, broker) in table:
                 table.remove((id, broker))
         self._advertised.get(broker, {}).pop(id, None)
 
     def wants(self, broker: int, subscription: Prepared, trail: Trail) -> bool:
-        """Has the broker advertised what overlaps a subscription that has come by this trail?
+        """Has the broker advertised anything that overlaps a subscription with this trail?
 
-        An advertisement that has come through a cluster of the trail does not count: the subscription has met it there.
+        An advertisement that came through a cluster of the trail does not count: the subscription has met it there.
         """
         return any(
             way.isdisjoint(trail) and subscription.overlaps(self.advertisements[(id, broker)].prepared)
@@ -55,18 +55,18 @@ class ClusterTables:
 
 @dataclass(slots=True)
 class Known:
-    """An advertisement or a subscription: from whom a broker has it, and whom it has told."""
+    """An advertisement or a subscription: whom a broker has it from, and whom it has told."""
 
     prepared: Prepared
     local: bool = False  # from a client
-    entries: dict[Place, Trail] = field(default_factory=dict)
-    told: dict[Place, Trail] = field(default_factory=dict)
-    ever_told: dict[Place, None] = field(default_factory=dict)
+    entries: dict[Member, Trail] = field(default_factory=dict)
+    told: dict[Member, Trail] = field(default_factory=dict)
+    ever_told: dict[Member, None] = field(default_factory=dict)
 
     def trail_into(self, cluster: int) -> Trail | None:
-        """What all ways have in common on which it may enter a cluster; None if there is no way.
+        """The common trail of all ways on which it may enter a cluster; None if there is no way.
 
-        To forbid only what *every* way has passed keeps all other ways open for when brokers fail.
+        Forbidding only what *every* way has passed keeps all other ways open for when brokers fail.
         """
         ways = [trail for (origin, _), trail in self.entries.items() if origin != cluster and cluster not in trail]
         if self.local:

@@ -1,4 +1,4 @@
-"""What brokers send each other."""
+"""Messages between brokers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpumatch.expr import Expr
 class Message:
     """The header.
 
-    ``id``: of the advertisement, subscription or event, which keeps it on all its ways.
-    ``source``: the broker that put it on its way to the ``destinations``: the one of its client or, in MERC, the edge
-    broker through which it entered the cluster.
-    ``cluster``: the cluster in which it travels. ``trail``: the clusters that it has entered on every way to here, this
-    one included.
-    ``serial``: counts what the source has sent, so that of two messages about one thing the later one is known.
+    ``id``: of the advertisement, subscription or event, which keeps it all the way.
+    ``source``: the broker that sent it to the ``destinations``: that of its client or, in MERC, the edge broker through
+    which it entered the cluster.
+    ``cluster``: the cluster in which it travels. ``trail``: the clusters that it has entered on every way to here,
+    including this one.
+    ``serial``: counts the messages of the source, so that of two about one thing the later one is known.
     """
 
     id: int
@@ -37,7 +37,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Advertisement(Message):
-    """A publisher's promise: all its events satisfy the expression. Or, ``ended``, that it holds no longer."""
+    """A publisher's promise that all its events satisfy the expression, or, if ``ended``, its end."""
 
     expression: Expr = field(kw_only=True)
     ended: bool = field(default=False, kw_only=True)
@@ -47,9 +47,9 @@ class Advertisement(Message):
 
 @dataclass(frozen=True, slots=True)
 class Subscription(Message):
-    """A subscriber's interest, or, ``ended``, that there is no more.
+    """A subscriber's interest, or, if ``ended``, its end.
 
-    ``unneeded``: this source has it still, but the destination has no advertisement any more that overlaps it.
+    ``unneeded``: the source still has it, but the destination no longer has an advertisement that overlaps it.
     ``tree``: the advertisement along whose tree it goes (FBR).
     """
 
@@ -73,11 +73,11 @@ class Event(Message):
 
 @dataclass(slots=True)
 class Outcome:
-    """What a broker does about a message."""
+    """A broker's reaction to a message."""
 
     sends: list[tuple[int, Message]] = field(default_factory=list)  # next hop, message
     deliveries: list[tuple[Hashable, int]] = field(default_factory=list)  # local client, event
-    stranded: list[Message] = field(default_factory=list)  # to destinations to which there is no path now
+    stranded: list[Message] = field(default_factory=list)  # to destinations without a path for now
 
     def add(self, other: Outcome) -> None:
         self.sends += other.sends

@@ -1,6 +1,6 @@
-"""The messages of many events at once: who sends to whom, and how long the destination lists are (D-DBR).
+"""The messages of many events together: who sends to whom, and how long the destination lists are (D-DBR).
 
-A list holds the destinations below its receiver in the tree of paths from the source. They are counted for many events
+A list has the destinations below its receiver in the tree of paths from the source. They are counted for many events
 together, from the farthest brokers inwards; no message is followed on its own.
 """
 
@@ -16,7 +16,7 @@ from gpumatch.errors import RoutingError
 from gpumatch.routing.overlays.checks import as_array, expect, whole_numbers
 from gpumatch.routing.overlays.topology import Topology
 
-CELLS = 1 << 20  # pairs of event and broker that are worked on at once
+CELLS = 1 << 20  # pairs of event and broker that are processed together
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class DestinationLists:
 
 
 def destination_lists(topology: Topology, sources: Any, destinations: Any) -> DestinationLists:
-    """What D-DBR sends for events from these sources.
+    """Messages that D-DBR sends for events from these sources.
 
     ``destinations``: a bool matrix (events, brokers), or CSR as a tuple (offsets, brokers). A source that is among its
     own destinations needs no message; a source that is down reaches nobody.
@@ -64,9 +64,9 @@ def destination_lists(topology: Topology, sources: Any, destinations: Any) -> De
     _within("sources", source, n)
     rows = _Rows.of(destinations, len(source), n)
     step = max(1, CELLS // max(n, 1))
-    parts = [_chunk(topology, source, rows, at, min(at + step, len(source))) for at in range(0, len(source), step)]
-    parts = parts or [_chunk(topology, source, rows, 0, 0)]
-    return DestinationLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    chunks = [_chunk(topology, source, rows, at, min(at + step, len(source))) for at in range(0, len(source), step)]
+    chunks = chunks or [_chunk(topology, source, rows, 0, 0)]
+    return DestinationLists(*(np.concatenate(columns) for columns in zip(*chunks, strict=True)))
 
 
 def _chunk(topology: Topology, source: Array, rows: _Rows, first: int, last: int) -> tuple[Array, ...]:
@@ -95,7 +95,7 @@ def _chunk(topology: Topology, source: Array, rows: _Rows, first: int, last: int
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Destinations of all events, of which some at a time become a matrix."""
+    """Destinations of all events; some at a time become a matrix."""
 
     whole: Array | None
     offsets: Array
@@ -127,7 +127,7 @@ class _Rows:
 def _csr(given: tuple[Any, ...], events: int, brokers: int) -> tuple[Array, Array]:
     if len(given) != 2:
         raise RoutingError(f"destinations: expected a tuple (offsets, brokers), found one of {len(given)}")
-    offsets, wanted = (whole_numbers("destinations", part) for part in given)
+    offsets, wanted = (whole_numbers("destinations", one) for one in given)
     if offsets.shape != (events + 1,) or wanted.ndim != 1:
         raise RoutingError(
             f"destinations: expected {events + 1} offsets and a line of brokers, "

@@ -1,18 +1,18 @@
-"""A network of brokers, message by message: what the protocols deliver, what it costs, and what failures do to them.
+"""A network of brokers, message by message: what the protocols deliver, what it costs, and the effect of failures.
 
-Time goes in steps: in a step every message that is under way crosses one link. All is deterministic.
+Time passes in steps: in a step every message under way crosses one link. Everything is deterministic.
 
-D-DBR and MERC. After a failure all brokers of the overlay, or of the clusters concerned, get new TRTs and SPRTs at
-once; one overlay update message is counted for each of them. A broker holds a message until the next hop has it: if the
-link or the next hop is lost, it sends the message by another way. What a broker holds is gone if it fails; then the
-source, which keeps a message until all its destinations have acknowledged it, sends it again. So it does for
-destinations to which the holder has no path left. What neither can send waits (``pending``), also what is meant for a
-broker that is down, until either can. Acknowledgements themselves are not modelled as messages. In MERC the source is
-the edge broker through which a message entered the cluster, and a path must lie inside each cluster, and lead from
-cluster to cluster through edge brokers that are up. A broker that fails cuts off its clients: they cannot issue
-anything, and receive nothing; when it is restored its tables are what they were.
+D-DBR and MERC. After a failure all brokers of the overlay, or of the clusters concerned, immediately get new TRTs and
+SPRTs; one overlay update message is counted for each of them. A broker holds a message until the next hop has it: if
+the link or the next hop is lost, it sends the message by another way. What a broker holds is gone if it fails; then the
+source, which keeps a message until all its destinations have acknowledged it, sends it again. It also does so for
+destinations that the holder no longer has a path to. What neither can send waits until one can (``pending``), and so do
+messages to a broker that is down. Acknowledgements themselves are not modelled as messages. In MERC the source is the
+edge broker through which a message entered the cluster, and a path must lie inside each cluster, and lead from cluster
+to cluster through edge brokers that are up. A broker that fails cuts off its clients: they can neither issue nor
+receive anything; when it is restored its tables are as they were.
 
-FBR. Nothing is mended, and what crosses a lost link or broker is lost.
+FBR. Nothing is repaired, and messages over a lost link or broker are lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Link: TypeAlias = "tuple[int, int]"
 
 
 class Delivery(NamedTuple):
-    """An event that a client was given."""
+    """An event that a client received."""
 
     event: int
     broker: int
@@ -50,9 +50,9 @@ class Delivery(NamedTuple):
 class Network:
     """Brokers over an overlay. ``protocol``: ``"d-dbr"``, ``"merc"`` (which needs ``Clusters``) or ``"fbr"``.
 
-    ``deliveries``: what clients were given, in order. ``messages``: how many crossed a link, by kind, and how many
-    overlay updates there were. ``destination_lists``: by kind, how many messages had a list of each length. ``lost``:
-    messages that FBR lost; ``resent``: those that D-DBR and MERC sent again.
+    ``deliveries``: what clients received, in order. ``messages``: how many crossed a link, by kind, and the number of
+    overlay updates. ``destination_lists``: by kind, how many messages had a list of each length. ``lost``: messages
+    that FBR lost; ``resent``: messages that D-DBR and MERC sent again.
     """
 
     def __init__(self, overlay: Topology | Clusters, schema: SchemaLike, protocol: Protocol = "d-dbr") -> None:
@@ -128,7 +128,7 @@ class Network:
     def publish(
         self, broker: int, client: Hashable, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     ) -> int | list[int]:
-        """Publish an event, or several at once. Returns its id, or theirs."""
+        """Publish an event, or several together. Returns its id, or theirs."""
         batch = deepcopy([events] if isinstance(events, Mapping) else list(events))  # they are under way for a while
         ids = [self._new_id() for _ in batch]
         if batch:
@@ -157,7 +157,7 @@ class Network:
 
     def step(self) -> int:
         """Every message under way crosses its link. Returns how many did."""
-        # By broker and neighbour, so that of copies that arrive together the lowest-numbered sender's comes first.
+        # By broker and neighbour, so that of copies arriving together the lowest-numbered sender's comes first.
         moving = sorted(self._flying, key=lambda copy: (copy[1], copy[0]))
         self._flying = []
         for sender, receiver, message in moving:
@@ -188,7 +188,7 @@ class Network:
         return waiting
 
     def _has(self, broker: int, message: Message) -> bool:
-        """An event may have come by another way, in MERC."""
+        """Whether a broker has an event, which may have come by another way in MERC."""
         return isinstance(message, Event) and self.brokers[broker].saw(message.id)
 
     def _do(self, broker: int, outcome: Outcome) -> None:
@@ -205,9 +205,9 @@ class Network:
             self._send_again(broker, message)
 
     def _send_again(self, holder: int, message: Message) -> None:
-        """A copy that did not get on goes another way: from its holder, or else from the source."""
+        """Send a copy that was held up by another way: from its holder, or else from the source."""
         if not self.topology.up[holder]:
-            holder = message.source  # which has it for good, also while it is down
+            holder = message.source  # which keeps it, even while it is down
         for number in (holder, message.source):
             broker = self.brokers[number]
             if isinstance(broker, FilterBroker):
@@ -224,7 +224,7 @@ class Network:
     # Failures
 
     def fail_link(self, a: int, b: int) -> None:
-        """A link is lost, and what is under way on it."""
+        """A link is lost, with the messages on it."""
         link = self._link(a, b)
         if link in self._cut:
             raise RoutingError(f"the link {a}-{b} is lost already")
@@ -232,14 +232,14 @@ class Network:
         self._changed({a, b})
 
     def restore_link(self, a: int, b: int) -> None:
-        """A lost link is there again."""
+        """A lost link is restored."""
         if self._link(a, b) not in self._cut:
             raise RoutingError(f"the link {a}-{b} is not lost")
         self._cut.remove(self._link(a, b))
         self._changed({a, b})
 
     def fail_broker(self, broker: int) -> None:
-        """A broker is down, and what is under way to it or from it is lost."""
+        """A broker is down, and messages on their way to or from it are lost."""
         check_broker(broker, len(self.brokers))
         if not self.topology.up[broker]:
             raise RoutingError(f"broker {broker} is down already")
@@ -266,7 +266,7 @@ class Network:
         return a in self._down or b in self._down or (min(a, b), max(a, b)) in self._cut
 
     def _changed(self, ends: set[int]) -> None:
-        """Tell the clusters in which all these brokers are, and send again what got lost or waited."""
+        """Tell the clusters that all these brokers are in, and send again what got lost or waited."""
         self.topology = self._whole.without(list(self._cut), list(self._down))
         if self.protocol != "fbr":
             for cluster, members in enumerate(self._clusters.members):
@@ -293,7 +293,7 @@ class Network:
                 broker.clusters[cluster].topology = inside
         self.messages["overlay update"] += len(members)
 
-    # What it came to
+    # Results
 
     def reached(self, event: int) -> list[int]:
         """The brokers that matched an event: its source and its destinations (FBR: all on the way), ascending."""

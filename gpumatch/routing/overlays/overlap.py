@@ -1,10 +1,10 @@
-"""Can some event satisfy two expressions at once? So it is decided which subscriptions an advertisement matches.
+"""Can some event satisfy two expressions together? This decides which subscriptions an advertisement matches.
 
 An advertisement is an expression too: its publisher promises that all its events satisfy it. It and a subscription
-overlap if ``advertisement AND subscription`` can be true. The answer is exact where both are made of clauses alone.
-What an expression keeps as a program, because multiplied out it would grow too large, is taken as if it could be true:
-then a subscription may be sent to a publisher in vain, but is never withheld. So are patterns that are no prefixes, and
-strings that only bytes outside UTF-8 could fill, at the upper end of a prefix.
+overlap if ``advertisement AND subscription`` can be true. The answer is exact if both consist of clauses alone. What an
+expression keeps as a program, because it would grow too large when multiplied out, is assumed to be satisfiable: then a
+subscription may be sent to a publisher in vain, but is never withheld. The same goes for patterns other than prefixes,
+and for strings at the upper end of a prefix that only bytes outside UTF-8 could fill.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from gpumatch.routing.overlays.checks import expect
 from gpumatch.schema import AttributeType, Schema, SchemaLike
 from gpumatch.subscriptions.binding import bound_set, formula_set
 
-# Half-open ranges one after another: low, high, low, high … Between two cuts that differ there is always a value.
+# Half-open ranges in sequence: low, high, low, high … Between two different cuts there is always a value.
 Cuts: TypeAlias = "tuple[Any, ...]"
 
-_REMEMBERED = 1 << 16  # expressions that are kept prepared
+_REMEMBERED = 1 << 16  # prepared expressions that are kept
 
 
 @dataclass(frozen=True, slots=True)
 class ListTest:
-    """What is asked of a list: an element in each of the sets, and all elements in ``allowed``."""
+    """A test of a list: it needs an element in each of the ``wanted`` sets, and all elements in ``allowed``."""
 
     wanted: tuple[Cuts, ...]
     allowed: Cuts
@@ -42,7 +42,7 @@ class ListTest:
 
 @dataclass(frozen=True, slots=True)
 class ClauseTest:
-    """A conjunction that can be true: by attribute what is asked of it."""
+    """A conjunction that can be true: tests by attribute."""
 
     values: Mapping[str, Cuts]
     lists: Mapping[str, ListTest]
@@ -65,7 +65,7 @@ class ClauseTest:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An expression made ready for comparison: the clauses of which one must be true. None: it never is."""
+    """An expression ready for comparison: one of the clauses must be true. Without any, it never is."""
 
     expression: Expr
     clauses: tuple[ClauseTest, ...]
@@ -85,7 +85,7 @@ class Overlaps:
     def prepare(self, expression: Expr | str) -> Prepared:
         """Parse and check an expression, and find the sets of values that its clauses ask for."""
         expect("expression", expression, str, Expr, hint='such as "px > 3"')
-        # Equal expressions may differ in the types of their constants, 1 and TRUE; as text they do not.
+        # Equal expressions may differ in the types of their constants, such as 1 and TRUE; their texts do not.
         key = str(expression)
         found = self._prepared.get(key)
         if found is None:
@@ -120,14 +120,14 @@ class Overlaps:
         return Prepared(given, tuple(clause for clause in made if clause is not None))
 
     def _is_search(self, item: Item) -> bool:
-        """Is it a LIKE whose pattern is no prefix?"""
+        """Is it a LIKE whose pattern is not a prefix?"""
         if not isinstance(item, Predicate) or item.op != "like":
             return False
         [pattern] = operands(item, self.schema[item.attribute])
         return prefix(read(str(pattern))) is None
 
     def _clause(self, clause: Clause, sets: Mapping[int, Set]) -> ClauseTest | None:
-        """None if a set that is asked for is empty."""
+        """None if a required set is empty."""
         values: dict[str, Cuts] = {}
         present: set[str] = set()
         missing: set[str] = set()
@@ -152,7 +152,7 @@ class Overlaps:
 
 
 def overlap(one: Expr | str, other: Expr | str, schema: SchemaLike) -> bool:
-    """Can some event satisfy both expressions? For many of them make one ``Overlaps``."""
+    """Can some event satisfy both expressions? To compare many, make one ``Overlaps``."""
     return Overlaps(schema).overlap(one, other)
 
 
@@ -174,7 +174,7 @@ def _lists_meet(one: ListTest, other: ListTest) -> bool:
 
 
 def _meet(one: Cuts, other: Cuts) -> bool:
-    """Do two sorted rows of ranges have a value in common?"""
+    """Do two sorted sequences of ranges have a value in common?"""
     i = j = 0
     while i < len(one) and j < len(other):
         low, high = one[i], one[i + 1]
@@ -191,7 +191,7 @@ def _meet(one: Cuts, other: Cuts) -> bool:
 
 
 def _cuts(values: Set, type: AttributeType) -> Cuts:
-    """The set's cuts moved up to the next value of the type; ranges that hold no value are gone."""
+    """The set's cuts moved up to the next value of the type, without ranges that contain no value."""
     closed = values if len(values) % 2 == 0 else (*values, STRING_TOP if type.kind == "string" else TOP)
     moved = [_next_value(cut, type) for cut in closed]
     out: list[Any] = []
@@ -208,7 +208,7 @@ def _next_value(cut: Any, type: AttributeType) -> Any:
     """
     if type.kind == "string":
         text, side = cut
-        return text + b"\0" if side else text  # no string lies between a text and it followed by a zero
+        return text + b"\0" if side else text  # no string lies between a text and the same text followed by a zero
     if type.kind == "bool":
         return min(max(cut, 0), 2)
     if type.kind == "float" and MIN < cut < TOP:
@@ -224,5 +224,5 @@ def _next_float(cut: int, single: bool) -> int:
     value = key_float(cut)
     with np.errstate(over="ignore"):
         rounded = np.float32(value)
-        # Compared as a Python float: numpy would round the other side too.
+        # Compared as a Python float: numpy would round the other side, too.
         return float_key(float(rounded if float(rounded) >= value else np.nextafter(rounded, np.float32(np.inf))))

@@ -1,10 +1,10 @@
-"""An overlay that follows its traffic: links between brokers that talk much, in exchange for those that matter least.
+"""An overlay that follows its traffic: brokers that talk much get links, in exchange for those that matter least.
 
-The gain of a link that is not there is the hops it saves its two ends, times their messages; the loss of one that is
-there, the hops that they would take more without it. In turn every broker picks its best gain, and the link is made if
-that is above what both ends lose where they must free a place for it. Only the traffic of the two ends is weighed, as
-in the thesis: an exchange may lengthen the paths of others, and two may be exchanged back and forth for ever. Hence the
-bound on rounds, and ``only_better``, which makes an exchange only if all traffic together takes fewer hops.
+The gain of a missing link is the hops it saves its two ends, times their messages; the loss of an existing one, the
+extra hops without it. In turn every broker picks its best gain, and the link is made if that exceeds what both ends
+lose where they must drop a link for it. Only the traffic of the two ends counts, as in the thesis: an exchange may
+lengthen the paths of others, and two may be exchanged back and forth for ever. Hence the bound on rounds, and
+``only_better``, which makes an exchange only if all traffic together takes fewer hops.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from gpumatch.routing.overlays.topology import Topology
 class Reconfiguration:
     """A new topology and what led to it.
 
-    ``added`` and ``dropped``: links (m, 2) that were not there before, and that are gone. ``exchanges``: links made on
-    the way, also those that were dropped again later. ``rounds``: how often every broker had its turn. ``settled``: the
-    last round changed nothing, so more rounds would not either; False if ``rounds`` ran out before.
+    ``added`` and ``dropped``: new links (m, 2), and lost ones. ``exchanges``: links made on the way, including
+    those that were dropped again later. ``rounds``: how often every broker had its turn. ``settled``: the last round
+    changed nothing, so more rounds would not either; False if ``rounds`` ran out before.
     ``hops_before``, ``hops_after``: mean per message.
     """
 
@@ -54,18 +54,18 @@ def reconfigure(
     seed: int | None = None,
     only_better: bool = False,
 ) -> Reconfiguration:
-    """Give brokers that talk much a link of their own, in exchange for others where they have ``max_degree`` already.
+    """Give brokers that talk much a link of their own, in exchange for others if they already have ``max_degree``.
 
     ``rates``: messages (n, n), from each broker to each; what two brokers send each other adds up. They take turns by
-    number or, with a ``seed``, in an order drawn for each round, until a round changes nothing or ``rounds`` are over.
-    Brokers that could reach each other still can: a link whose loss would part them is never dropped, and an exchange
-    of two that would together is not made.
+    number or, with a ``seed``, in a random order for each round, until a round changes nothing or ``rounds`` are over.
+    Brokers that could reach each other still can: a link whose loss would separate them is never dropped, nor are two
+    links whose loss together would.
 
     ``only_better``: make an exchange only if it shortens the way of all messages together. Without it, as in the
-    thesis, the two ends weigh their own messages only, and what others lose may be more, so look at ``hops_after``: on
+    thesis, the two ends consider only their own messages, and others may lose more, so look at ``hops_after``: on
     a ring of six, ``rates[0, 3] = 100``, ``rates[1, 4] = 5`` and ``max_degree=1`` lead from 3 hops to 4.8.
 
-    ``max_degree`` bounds what is made, not what is there: a broker with more links drops one for each that it makes, so
+    ``max_degree`` limits new links, not existing ones: a broker with more links drops one for each that it makes, so
     it keeps their number, and no link is dropped only to come down to ``max_degree``.
     """
     expect("topology", topology, Topology)
@@ -107,7 +107,7 @@ def mean_hops(topology: Topology, rates: Any = None) -> float:
 
 
 class _Overlay:
-    """Links that change. Distances are searched from one broker at a time, so that a change costs nothing."""
+    """Links that change. Distances are searched from one broker at a time, so that a change itself costs nothing."""
 
     def __init__(self, topology: Topology, weight: Array, max_degree: int, only_better: bool) -> None:
         self.brokers, self.up, self.weight, self.max_degree = topology.brokers, topology.up, weight, max_degree
@@ -148,7 +148,7 @@ class _Overlay:
         return best, float(gains[best])
 
     def _least(self, broker: int) -> tuple[int | None, float]:
-        """The neighbour whose link matters least, and its loss; nobody and 0 where there is a free place."""
+        """The neighbour whose link matters least, and its loss; None and 0 if the broker may have one more link."""
         near = self.near[broker]
         if len(near) < self.max_degree:
             return None, 0.0
@@ -157,7 +157,7 @@ class _Overlay:
         return other, loss
 
     def _loss(self, broker: int, other: int) -> float:
-        """Infinite, whatever the rate, where the link is the only way."""
+        """Infinite, whatever the rate, if the link is the only way."""
         around = self._distance(broker, other, without_link=True)
         return inf if around == inf else float(self.weight[broker, other]) * (around - 1)
 
@@ -186,12 +186,12 @@ class _Overlay:
             self.near[b].add(a)
 
     def _total(self) -> float:
-        """Hops of all messages; nobody is parted, so those without a path (-1) never change."""
+        """Hops of all messages; nobody is cut off, so those without a path (-1) never change."""
         return float((self.weight * self.topology().distance).sum())
 
 
 def _weights(rates: Any, topology: Topology) -> Array:
-    """Messages between each two brokers, both ways together."""
+    """Messages between each two brokers, in both directions together."""
     given = np.asarray(rates, dtype=np.float64)
     n = topology.brokers
     if given.shape != (n, n):

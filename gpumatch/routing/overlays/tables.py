@@ -30,19 +30,19 @@ class Entry:
 class RoutingTable:
     """Expressions by id, each with its source. Events are matched by a ``Matcher``, made when first needed.
 
-    In the place of the schema there may be an ``Overlaps`` over it: tables that share it prepare an expression once.
+    Instead of a schema it takes an ``Overlaps`` over one: tables that share it prepare an expression once.
     """
 
     def __init__(self, schema: SchemaLike | Overlaps) -> None:
         self._overlaps = schema if isinstance(schema, Overlaps) else Overlaps(schema)
         self._entries: dict[Hashable, Entry] = {}
         self._matcher: Matcher | None = None
-        # The matcher knows entries and sources by numbers, so that both may be anything that a dict holds.
+        # The matcher knows entries and sources by number, so that both may be anything hashable.
         self._rows: dict[Hashable, int] = {}
         self._ids: dict[int, Hashable] = {}
         self._sources: list[Hashable] = []
         self._numbers: dict[Hashable, int] = {}
-        self._new: dict[int, tuple[Expr, int]] = {}  # what the matcher has not been told of yet
+        self._new: dict[int, tuple[Expr, int]] = {}  # not yet added to the matcher
         self._gone: list[int] = []
         self._next = 0
 
@@ -58,11 +58,11 @@ class RoutingTable:
         return self._entries[id]
 
     def __iter__(self) -> Iterator[Entry]:
-        """The entries in the order of insertion."""
+        """The entries in insertion order."""
         return iter(list(self._entries.values()))
 
     def insert(self, id: Hashable, expression: Expr | str, source: Hashable) -> Entry:
-        """Add an expression that came from this source; an expression that does not suit the schema is an error now."""
+        """Add an expression from this source; one that does not suit the schema is an error now."""
         if id in self._entries:
             raise RoutingError(f"the routing table has an entry {id!r} already; remove it first")
         entry = Entry(id, source, self._overlaps.prepare(expression))
@@ -75,7 +75,7 @@ class RoutingTable:
         return entry
 
     def remove(self, id: Hashable) -> Entry:
-        """Take out an entry."""
+        """Remove an entry."""
         entry = self[id]
         del self._entries[id]
         row = self._rows.pop(id)
@@ -85,26 +85,26 @@ class RoutingTable:
         return entry
 
     def match(self, events: Any) -> list[list[Hashable]]:
-        """For each event the ids of the entries that it satisfies, in the order of insertion."""
+        """For each event the ids of the entries that it satisfies, in insertion order."""
         batch, matcher = self._ready(events)
         if matcher is None:
             return [[] for _ in range(len(batch))]
         return [[self._ids[int(row)] for row in rows] for rows in matcher.match(batch)]
 
     def sources(self, events: Any) -> list[list[Hashable]]:
-        """For each event the distinct sources of the entries that it satisfies, by their first entries."""
+        """For each event the distinct sources of the entries that it satisfies, in the order of their first entries."""
         batch, matcher = self._ready(events)
         if matcher is None:
             return [[] for _ in range(len(batch))]
         return [[self._sources[int(number)] for number in numbers] for numbers in matcher.destinations(batch)]
 
     def overlapping(self, expression: Expr | str | Prepared) -> list[Entry]:
-        """The entries that some event could satisfy together with an expression, in the order of insertion."""
-        held = expression if isinstance(expression, Prepared) else self._overlaps.prepare(expression)
-        return [entry for entry in self._entries.values() if held.overlaps(entry.prepared)]
+        """The entries that some event could satisfy together with an expression, in insertion order."""
+        prepared = expression if isinstance(expression, Prepared) else self._overlaps.prepare(expression)
+        return [entry for entry in self._entries.values() if prepared.overlaps(entry.prepared)]
 
     def _ready(self, events: Any) -> tuple[EventBatch, Matcher | None]:
-        """The events, and the matcher if there is anything to match, both up to date."""
+        """The events, and the up-to-date matcher if there is anything to match."""
         batch = EventBatch.of(events, self._overlaps.schema)
         if not self._entries:
             return batch, None

@@ -1,8 +1,8 @@
 """The overlay as every broker knows it: who is linked to whom (TRT) and the next hop to everybody (SPRT).
 
 All links cost the same. Where several neighbours lie on shortest paths, the lowest-numbered one is the next hop: every
-message then takes the path that is first in dictionary order. Of such a path every part is again the first between its
-ends, so the paths from one broker form a tree, and the brokers on the way, which decide by their own tables, follow it.
+message then takes the path that is first in dictionary order. Every section of such a path is again the first between
+its ends, so the paths from one broker form a tree, and brokers on the way, which decide by their own tables, follow it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Topology:
 
     ``links``: pairs of brokers in any order; kept as int64 of shape (m, 2), each once, lower number first, sorted.
     ``up``: bool per broker, None for all. Links of a broker that is down are left out.
-    The tables are made when first asked for: three of 2 bytes for each pair of brokers. They are not to be written to.
+    Tables are made when first needed: three of 2 bytes for each pair of brokers. They are read-only.
     """
 
     brokers: int
@@ -68,18 +68,18 @@ class Topology:
         return np.diff(self.adjacency[0])
 
     def neighbours(self, broker: int) -> Array:
-        """Ascending."""
+        """The neighbours of a broker, ascending."""
         offsets, neighbours = self.adjacency
         self._check(broker)
         return neighbours[offsets[broker] : offsets[broker + 1]]
 
     @property
     def connected(self) -> bool:
-        """Do all brokers that are up reach each other? True also if there are none."""
+        """Can all brokers that are up reach each other? True also if there are none."""
         if not self.up.any():
             return True
-        part = connected_components(self._graph(), directed=False)[1][self.up]
-        return bool((part == part[0]).all())
+        component = connected_components(self._graph(), directed=False)[1][self.up]
+        return bool((component == component[0]).all())
 
     def _graph(self) -> Any:
         offsets, neighbours = self.adjacency
@@ -102,9 +102,9 @@ class Topology:
 
     @cached_property
     def next_hop(self) -> Array:
-        """The SPRTs, int16 (n, n): ``next_hop[at, to]`` is the neighbour of ``at`` that it sends to for ``to``.
+        """The SPRTs, int16 (n, n): ``next_hop[at, to]`` is the neighbour to which ``at`` sends messages for ``to``.
 
-        Of several on shortest paths it is the lowest-numbered; -1 for the broker itself and where there is no path.
+        If several are on shortest paths, the lowest-numbered; -1 for the broker itself and where there is no path.
         """
         offsets, neighbours = self.adjacency
         distance, degrees = self.distance, self.degrees
@@ -130,7 +130,7 @@ class Topology:
         ends = np.searchsorted(length[order], np.arange(1, int(length.max(initial=0)) + 2))
         for level, (first, last) in enumerate(pairwise(ends), 1):
             at, v = source[order[first:last]], to[order[first:last]]
-            parent[at, v] = at if level == 1 else parent[hop[at, v], v]  # the rest of the path is the next hop's own
+            parent[at, v] = at if level == 1 else parent[hop[at, v], v]  # the rest of the path is that of the next hop
         return _fixed(parent)
 
     def split(self, at: int, destinations: Any) -> dict[int, Array]:
@@ -159,7 +159,7 @@ class Topology:
         return path
 
     def without(self, links: Any = (), brokers: Any = ()) -> Topology:
-        """The same brokers after these links are lost and these brokers are down."""
+        """The same brokers with these links lost and these brokers down."""
         up = self.up.copy()
         up[broker_numbers(brokers, self.brokers)] = False
         return Topology(self.brokers, self._minus(links), up)
@@ -177,7 +177,7 @@ class Topology:
         return Topology(self.brokers, np.concatenate((kept, new)), self.up)
 
     def _minus(self, links: Any) -> Array:
-        """Our links but these, which must be among them."""
+        """Our links without these, which must be among them."""
         keys, lost = _keys(self.links, self.brokers), _keys(_links(links, self.brokers), self.brokers)
         strange = lost[~np.isin(lost, keys)]
         if len(strange):
@@ -192,13 +192,13 @@ class Topology:
 
 
 def check_broker(broker: int, brokers: int) -> None:
-    """Is there a broker of this number among so many?"""
+    """Raise unless the number is one of ``brokers`` brokers."""
     if not 0 <= whole("broker", broker, "a broker number") < brokers:
         raise RoutingError(f"there is no broker {broker}: they are numbered 0 to {brokers - 1}")
 
 
 def broker_numbers(given: Any, brokers: int) -> Array:
-    """Some of so many brokers, from an array or any iterable: int64, distinct, ascending."""
+    """Numbers of some of ``brokers`` brokers, from an array or any iterable: int64, distinct, ascending."""
     numbers = _array(given, "broker numbers")
     if not numbers.size:
         return np.empty(0, np.int64)
@@ -211,15 +211,15 @@ def broker_numbers(given: Any, brokers: int) -> Array:
 
 
 def _array(given: Any, expected: str) -> Array:
-    """Of an array or any iterable."""
+    """An array of an array or any iterable."""
     try:
         return np.asarray(given if isinstance(given, np.ndarray) else list(given))
-    except (TypeError, ValueError):  # no iterable, or rows of different lengths
+    except (TypeError, ValueError):  # not iterable, or rows of different lengths
         raise RoutingError(f"expected {expected}, found {type(given).__name__} {given!r:.60}") from None
 
 
 def _links(given: Any, brokers: int) -> Array:
-    """As int64 of shape (m, 2), the lower number first."""
+    """Links as int64 of shape (m, 2), the lower number first."""
     pairs = _array(given, "pairs of broker numbers")
     if not pairs.size:
         return np.empty((0, 2), np.int64)

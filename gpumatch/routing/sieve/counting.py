@@ -1,8 +1,8 @@
-"""Optimistic counting: which subscriptions a message matches, by counting the copies of it that arrive (Sieve, IV).
+"""Optimistic counting: finds the subscriptions that a message matches by counting its copies (Sieve, IV).
 
 A subscriber's proxy gets a copy of a message from the tree of each attribute whose value is in a range that it
 subscribed to. A subscription is matched when copies came from all of its subscribed trees; the message itself is parsed
-only where some of its attributes were not subscribed. All here is state and time that is passed in: nothing waits.
+only if some of its attributes were not subscribed. Everything here is state and a time passed in: nothing waits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MessageCache:
         return message_id in self._raw
 
     def add(self, message_id: Hashable, message: Any) -> bool:
-        """Keep a message that comes now, which is when ``advance`` was last told; whether it was new."""
+        """Keep a message that comes now, at the time of the last ``advance``; returns whether it was new."""
         if message_id in self._raw:
             return False
         self._wheel.add(message_id, self._wheel.now + self.timeout)
@@ -72,13 +72,13 @@ class MessageCache:
         return self._parsed[message_id]
 
     def discard(self, message_id: Hashable) -> None:
-        """Forget a message before its time, if it is there."""
+        """Forget a message before its time, if it is known."""
         self._wheel.cancel(message_id)
         self._raw.pop(message_id, None)
         self._parsed.pop(message_id, None)
 
     def advance(self, now: float) -> list[Hashable]:
-        """Purge the messages whose time is over; their ids."""
+        """Purge the messages whose time is over; returns their ids."""
         purged = self._wheel.advance(now)
         for message_id in purged:
             self.discard(message_id)
@@ -89,23 +89,23 @@ class Row(NamedTuple):
     """A row of the matching table: a user's subscription."""
 
     id: Hashable
-    attribute_count: int  # trees subscribed for it, and so copies that make a match
+    attribute_count: int  # trees subscribed for it, and so the copies that make a match
     full_match: bool  # whether these are all of its attributes
     subscribed: Ranges
     rest: Ranges  # its other attributes
 
 
 class Counts(NamedTuple):
-    """How many copies of a message each subscription counted, by message and then by subscription; none without any."""
+    """How many copies of a message each subscription counted, by message and then by subscription, without zeros."""
 
     message: Array  # as given
-    subscription: Array  # int64, place in the rows
+    subscription: Array  # int64, index into the rows
     copies: Array  # int64
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Of one message: the trees that it came from, and counts by row that are not yet complete."""
+    """For one message: the trees that it came from, and the counts by row that are not yet complete."""
 
     trees: set[Hashable] = field(default_factory=set)
     counts: dict[int, int] = field(default_factory=dict)
@@ -114,13 +114,13 @@ class _Pending:
 class OptimisticCounter:
     """The matching unit of a subscriber's proxy.
 
-    Where the paper keeps pending messages by subscription, each with a timer, here counts lie by message and end with
+    The paper keeps pending messages by subscription, each with a timer; here counts are kept by message and end with
     it in the cache: one timer for all. They must not outlive the record of trees that a message came from, or a
-    duplicate would be counted a second time.
+    duplicate would be counted twice.
 
-    What comes within ``timeout`` of a message's first copy is counted, what comes more than ``timeout + resolution``
-    after it is not: it is then a new message to us, as no trace of the old one is left. So a match is lost if its
-    copies lie on both sides of the purge, and found again if copies of all its trees come again after it, never false.
+    Copies within ``timeout`` of a message's first copy are counted; copies more than ``timeout + resolution`` after it
+    start a new message, as no trace of the old one is left. So a match is lost if its copies lie on both sides of the
+    purge, and found again if copies of all its trees come again after it, but it is never false.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class OptimisticCounter:
         self.cache = MessageCache(timeout, resolution=resolution, parse=parse, start=start)
         self.increments = 0  # of counters: n2 of the cost model, summed over messages
         self.full_matches = 0  # of a message with a subscription: n1
-        self._rows: dict[int, Row] = {}  # by numbers that rise and are not used again
+        self._rows: dict[int, Row] = {}  # by ascending numbers, which are not reused
         self._next = 0
         self._number: dict[Hashable, int] = {}  # of a row, by id
         self._trees: dict[Hashable, Tree] = {}
@@ -147,8 +147,8 @@ class OptimisticCounter:
     ) -> None:
         """Add subscriptions by id: a half-open range by attribute, all of which must hold.
 
-        ``subscribed`` says by id on which attributes to subscribe; where an id is not in it, on all. All or nothing is
-        added. New subscriptions count the copies that come from now on, also of messages that are under way.
+        ``subscribed`` says by id which attributes to subscribe to; for an id not in it, all. All or nothing is
+        added. New subscriptions count copies from now on, including those of messages under way.
         """
         chosen = {} if subscribed is None else subscribed
         unknown = next((user for user in chosen if user not in subscriptions), None)
@@ -170,7 +170,7 @@ class OptimisticCounter:
             self._next += 1
 
     def unsubscribe(self, subscription: Hashable) -> None:
-        """Remove a subscription. What it counted is forgotten, also if it comes again."""
+        """Remove a subscription. What it counted is forgotten, even if it is added again."""
         row = self.row(subscription)
         number = self._number.pop(subscription)
         del self._rows[number]
@@ -178,21 +178,21 @@ class OptimisticCounter:
             self._trees[name].remove(number)
             if not self._trees[name].ranges:
                 del self._trees[name]
-        for held in self._pending.values():
-            held.counts.pop(number, None)
+        for pending in self._pending.values():
+            pending.counts.pop(number, None)
 
     @property
     def rows(self) -> list[Row]:
-        """The matching table, in the order in which subscriptions were added."""
+        """The matching table, in insertion order."""
         return list(self._rows.values())
 
     @property
     def trees(self) -> list[Hashable]:
-        """Attributes that are subscribed to."""
+        """Attributes subscribed to."""
         return list(self._trees)
 
     def ranges(self, tree: Hashable) -> Array:
-        """Edges of the group ranges subscribed to on a tree: what its root is told."""
+        """Edges of the group ranges subscribed to on a tree, for its root."""
         if tree not in self._trees:
             raise RoutingError(f"tree {tree!r}: nothing is subscribed to on it; there are {self.trees}")
         return self._trees[tree].groups.edges
@@ -206,29 +206,29 @@ class OptimisticCounter:
         """Messages that came from some but not all of a subscription's trees, and from how many."""
         self.row(subscription)
         row = self._number[subscription]
-        return {message: held.counts[row] for message, held in self._pending.items() if row in held.counts}
+        return {message: pending.counts[row] for message, pending in self._pending.items() if row in pending.counts}
 
     def advance(self, now: float) -> list[Hashable]:
-        """Forget messages and counts whose time is over; the ids of the messages."""
+        """Forget messages and counts whose time is over; returns the ids of the messages."""
         purged = self.cache.advance(now)
         for message_id in purged:
             del self._pending[message_id]
         return purged
 
     def receive(self, tree: Hashable, message_id: Hashable, value: Any, message: Any, now: float) -> list[Hashable]:
-        """A copy from a tree, with the value of its attribute as a label: the subscriptions that it completes.
+        """A copy from a tree, with the value of its attribute as a label; returns the subscriptions that it completes.
 
-        They come in the order in which they were added. A copy that none subscribed to, as leaks through filters do,
-        leaves no trace; a second copy from the same tree counts no more. Nor does a copy whose message cannot be parsed
-        leave a trace: it may come again.
+        They come in insertion order. A copy that nobody subscribed to, as leaks through filters do, leaves no trace; a
+        second copy from the same tree does not count. Nor does a copy whose message cannot be parsed leave a trace: it
+        may come again.
         """
         self.advance(now)
         label, known = number_of(value, f"value of {tree!r}"), self._trees.get(tree)
         rows = known.rows(label) if known is not None and label is not None else []
-        held = self._pending.get(message_id, _Pending())
-        if not rows or tree in held.trees:
+        pending = self._pending.get(message_id, _Pending())
+        if not rows or tree in pending.trees:
             return []
-        more, complete = self._count(held.counts, rows)
+        more, complete = self._count(pending.counts, rows)
         is_new = self.cache.add(message_id, message)
         try:
             matched = [self._rows[row].id for row in complete if self._matches(row, message_id)]
@@ -236,17 +236,17 @@ class OptimisticCounter:
             if is_new:
                 self.cache.discard(message_id)
             raise
-        held.trees.add(tree)
-        held.counts.update(more)
+        pending.trees.add(tree)
+        pending.counts.update(more)
         for row in complete:
-            held.counts.pop(row, None)
-        self._pending[message_id] = held
+            pending.counts.pop(row, None)
+        self._pending[message_id] = pending
         self.increments += len(rows)
         self.full_matches += sum(not self._rows[row].full_match for row in complete)
         return matched
 
     def _count(self, counts: dict[int, int], rows: list[int]) -> tuple[dict[int, int], list[int]]:
-        """One more for each row: the counts of those that are not complete with it, and those that are."""
+        """Add one to each row: the counts of rows that this does not complete, and the rows that it does."""
         more, complete = {}, []
         for row in rows:
             count = counts.get(row, 0) + 1
@@ -257,7 +257,7 @@ class OptimisticCounter:
         return more, complete
 
     def _matches(self, row: int, message_id: Hashable) -> bool:
-        """Whether the attributes that are not subscribed hold as well. A value that is no number does not."""
+        """Whether the attributes that are not subscribed hold, too. A value that is not a number does not."""
         rest = self._rows[row].rest
         message = self.cache.parsed(message_id) if rest else {}
         for attribute, (low, high) in rest.items():
@@ -267,9 +267,9 @@ class OptimisticCounter:
         return True
 
     def counts(self, copies: Mapping[Any, tuple[Any, Any]]) -> Counts:
-        """What copies count to that are all there, in bulk: by tree the numbers of messages and their values.
+        """Counts of a complete set of copies, in bulk: by tree the numbers of messages and their values.
 
-        A pure function of the subscriptions: no message is kept, none that is pending counts. A message that comes
+        A pure function of the subscriptions: no message is kept, and pending ones do not count. A message that comes
         twice from a tree counts with its first value.
         """
         rows, messages = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -282,10 +282,10 @@ class OptimisticCounter:
                 message, row = self._trees[name].copies(distinct, labels[first])
                 messages.append(message)
                 rows.append(row)
-        place = np.searchsorted(np.array(list(self._rows), np.int64), np.concatenate(rows))
+        row = np.searchsorted(np.array(list(self._rows), np.int64), np.concatenate(rows))
         known, number = np.unique(np.concatenate(messages), return_inverse=True)
         size = max(len(self._rows), 1)
-        pair, count = np.unique(number * size + place, return_counts=True)
+        pair, count = np.unique(number * size + row, return_counts=True)
         return Counts(known[pair // size], pair % size, count)
 
 

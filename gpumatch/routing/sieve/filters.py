@@ -1,7 +1,7 @@
-"""Filters of a node that forwards: ranges of values, and who gets what passes (Sieve, II-D, III-B and III-C).
+"""Filters of a forwarding node: ranges of values, and who gets the values in them (Sieve, II-D, III-B and III-C).
 
-A node with few filters sends some owners traffic that they have no use for: the leak. It is the traffic in a filter
-times its owners, less what they are interested in; the latter does not depend on the filters.
+A node with few filters sends some owners traffic that they do not need: the leak. It is the traffic in a filter times
+its owners, minus what they are interested in; the latter does not depend on the filters.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpumatch.routing.sieve.values import integers_of, is_whole, numbered, on_li
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filters:
-    """Ranges that do not overlap, upwards, and the nodes that each forwards to: ``node[ptr[f] : ptr[f + 1]]``."""
+    """Disjoint ranges, ascending, and the nodes that each forwards to: ``node[ptr[f] : ptr[f + 1]]``."""
 
     low: Array  # int64 or float64
     high: Array  # of the same type
     ptr: Array  # int64
-    node: Array  # int32, upwards within a filter
+    node: Array  # int32, ascending within a filter
 
     def __post_init__(self) -> None:
         low, high = one_line(self.low, self.high)
@@ -44,7 +44,7 @@ class Filters:
         return len(self.low)
 
     def nodes(self, number: int) -> Array:
-        """Where a filter forwards to."""
+        """The nodes that a filter forwards to."""
         number = numbered(number, len(self), "filter")
         found: Array = self.node[self.ptr[number] : self.ptr[number + 1]]
         return found
@@ -54,24 +54,24 @@ class Filters:
         if not len(self):
             return np.full(len(values_of(values, "values")), -1)
         found = on_line(values, self.low)
-        place = np.searchsorted(self.low, found, "right") - 1
-        return np.where(found < self.high[place], place, -1)  # below all filters the place is that of the last
+        position = np.searchsorted(self.low, found, "right") - 1
+        return np.where(found < self.high[position], position, -1)  # below all filters the position is that of the last
 
     def nodes_of(self, values: Any) -> tuple[Array, Array]:
-        """The nodes that get each value: offsets, and nodes one value after another."""
-        place = self.match(values)
-        begin = np.append(self.ptr[:-1], 0)[place]  # -1 is the end: no nodes
-        lengths = np.append(np.diff(self.ptr), 0)[place]
+        """The nodes that get each value: offsets, and nodes in the order of values."""
+        number = self.match(values)
+        begin = np.append(self.ptr[:-1], 0)[number]  # -1 is the end: no nodes
+        lengths = np.append(np.diff(self.ptr), 0)[number]
         return pointers(lengths), self.node[spans(begin, lengths)]
 
 
 def optimal_filters(groups: Groups, weights: Any, k: int) -> Filters:
-    """At most ``k`` filters with the least leak there is, for traffic ``weights`` in each group.
+    """At most ``k`` filters with the least possible leak, for traffic ``weights`` in each group.
 
-    Exact up to the rounding of sums of weights, in time of at most ``k`` times the square of the groups and 12 bytes
-    of memory for each of ``k`` times the groups. There are no more filters than lower the leak, and none is wider than
-    need be: nobody is interested in its margins. If every run of groups with the same owners can have a filter of its
-    own, it has, and there is no leak.
+    Exact up to the rounding of sums of weights; takes time of at most ``k`` times the square of the groups, and 12
+    bytes of memory for each of ``k`` times the groups. There are no more filters than lower the leak, and none is wider
+    than necessary: nobody is interested in its margins. If every stretch of groups with the same owners can have a
+    filter of its own, it gets one, and there is no leak.
     """
     traffic = checked(groups, weights, k)
     first, last = blocks_of(groups)
@@ -91,7 +91,7 @@ def optimal_filters(groups: Groups, weights: Any, k: int) -> Filters:
 def equal_width_filters(groups: Groups, k: int) -> Filters:
     """At most ``k`` filters of equal width between the outermost finite edges, cut at the next edge above.
 
-    More filters than there are groups make them no narrower.
+    More filters than groups do not make them narrower.
     """
     k = min(_filters(k), max(len(groups), 1))
     finite = groups.edges[np.isfinite(groups.edges)].astype(np.float64)
@@ -110,12 +110,12 @@ def equal_count_filters(groups: Groups, k: int) -> Filters:
 
 
 def leak(filters: Filters, groups: Groups, weights: Any) -> float:
-    """Traffic that filters send to owners which are not interested in it. Filters must start and end at edges."""
+    """Traffic that filters send to owners not interested in it. Filters must start and end at edges."""
     return float((surplus(filters, groups) * checked(groups, weights, 1)).sum())
 
 
 def surplus(filters: Filters, groups: Groups) -> Array:
-    """By group, how many owners get its traffic from the filters without being interested."""
+    """For each group, how many owners get its traffic from the filters without being interested."""
     if filters.node.max(initial=-1) >= groups.owners:
         raise RoutingError(f"filters: node {filters.node.max()} is none of the {groups.owners} owners of the groups")
     first, last = _edge_numbers(filters.low, groups), _edge_numbers(filters.high, groups) - 1
@@ -123,8 +123,8 @@ def surplus(filters: Filters, groups: Groups) -> Array:
     sent[spans(first, last - first + 1)] = np.repeat(np.diff(filters.ptr), last - first + 1)
     number, run = _meetings(groups, first, last)
     goes = number * groups.owners + groups.runs.owner[run]
-    held = np.repeat(np.arange(len(filters)), np.diff(filters.ptr)) * groups.owners + filters.node
-    met = np.isin(goes, held)
+    kept = np.repeat(np.arange(len(filters)), np.diff(filters.ptr)) * groups.owners + filters.node
+    met = np.isin(goes, kept)
     number, run = number[met], run[met]
     begin = np.maximum(groups.runs.first[run], first[number])
     end = np.minimum(groups.runs.last[run], last[number]) + 1
@@ -134,7 +134,7 @@ def surplus(filters: Filters, groups: Groups) -> Array:
 
 
 def filters_of(groups: Groups, first: Array, last: Array) -> Filters:
-    """Filters from and to these groups, each for all owners with an interest inside."""
+    """Filters over these spans of groups, each for all owners with an interest inside."""
     number, run = _meetings(groups, first, last)
     pairs = np.unique(number * max(groups.owners, 1) + groups.runs.owner[run])
     number, owner = pairs // max(groups.owners, 1), pairs % max(groups.owners, 1)
@@ -143,17 +143,17 @@ def filters_of(groups: Groups, first: Array, last: Array) -> Filters:
 
 
 def _meetings(groups: Groups, first: Array, last: Array) -> tuple[Array, Array]:
-    """Every pair of a filter and a run that meet, as their numbers; filters are given as groups, upwards."""
+    """Every pair of a filter and a run that meet, by number; filters are given as spans of groups, ascending."""
     low = np.searchsorted(last, groups.runs.first)
     count = np.maximum(np.searchsorted(first, groups.runs.last, "right") - low, 0)
     return spans(low, count), np.repeat(np.arange(len(low)), count)
 
 
 def _cut(groups: Groups, starts: Array) -> Filters:
-    """Filters that begin at these groups, of which some may be equal, without what nobody wants at both ends."""
+    """Filters that begin at these groups, some of which may be equal, without unwanted groups at both ends."""
     wanted = np.flatnonzero(groups.counts)
-    part = np.searchsorted(np.sort(starts), wanted, "right")
-    first = np.flatnonzero(np.diff(part, prepend=-1))
+    number = np.searchsorted(np.sort(starts), wanted, "right")
+    first = np.flatnonzero(np.diff(number, prepend=-1))
     last = np.append(first[1:], len(wanted))[: len(first)] - 1
     return filters_of(groups, wanted[first], wanted[last])
 
@@ -166,7 +166,7 @@ def _edge_numbers(bounds: Array, groups: Groups) -> Array:
 
 
 def checked(groups: Groups, weights: Any, k: int) -> Array:
-    """Weights as floats, one for each group, for at most ``k`` filters."""
+    """Weights as floats, one per group, after checking them and ``k``."""
     _filters(k)
     found = values_of(weights, "weights").astype(np.float64)
     if len(found) != len(groups):
@@ -185,9 +185,9 @@ def _filters(k: int) -> int:
 
 
 def blocks_of(groups: Groups) -> tuple[Array, Array]:
-    """First and last groups of the maximal runs of groups that have the same owners, at least one.
+    """First and last groups of the maximal stretches of groups that have the same owners, at least one.
 
-    To cut inside of one never leaks less: whichever filter of the two has fewer owners had better have all of it.
+    Cutting inside one never lowers the leak: whichever of the two filters has fewer owners should take all of it.
     """
     cuts = np.unique(np.concatenate([groups.runs.first, groups.runs.last + 1]))
     wanted = groups.counts[cuts[:-1]] > 0
@@ -195,14 +195,14 @@ def blocks_of(groups: Groups) -> tuple[Array, Array]:
 
 
 def _sums(traffic: Array, first: Array, last: Array) -> tuple[Array, Array]:
-    """Traffic of each block, and between it and the block before."""
-    sizes = np.diff(np.column_stack([first, last + 1]).ravel())  # a block, what is between, a block
+    """Traffic of each block, and between it and the previous block."""
+    sizes = np.diff(np.column_stack([first, last + 1]).ravel())  # a block, a gap, a block
     found = np.bincount(np.repeat(np.arange(len(sizes)), sizes), traffic[first[0] : last[-1] + 1], len(sizes))
     return found[::2].copy(), np.append(0.0, found[1::2])
 
 
 def _programme(groups: Groups, blocks: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    """Owners per block, and runs by the block that they end with: where the owner's next one starts."""
+    """Owners per block, and runs by the block that they end with: where the owner's next run starts."""
     first = np.searchsorted(blocks[0], groups.runs.first)
     last = np.searchsorted(blocks[1], groups.runs.last)
     following = np.full(len(first), len(blocks[0]) + 1)

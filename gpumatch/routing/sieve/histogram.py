@@ -1,4 +1,4 @@
-"""How traffic spreads over a line of values: a histogram of all values or of the latest ones (Sieve, III)."""
+"""Distribution of traffic over a line of values: a histogram of all values or of the latest ones (Sieve, III)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpumatch.routing.sieve.values import is_whole, one_line, values_of
 
 
 class Histogram:
-    """Counts of values in bins between adjacent edges, of which ``[edge, next edge)`` is one.
+    """Counts of values in bins ``[edge, next edge)`` between adjacent edges.
 
-    With a ``window``, of exactly the last so many values that were added; else of all. Values outside the edges and NaN
-    are traffic too, but in no bin. Inside a bin traffic is taken to be even.
+    With a ``window``, of exactly the last ``window`` values added; else of all. Values outside the edges and NaN
+    are traffic, too, but in no bin. Inside a bin, traffic counts as even.
     """
 
     def __init__(self, edges: Any, window: int | None = None) -> None:
@@ -35,7 +35,7 @@ class Histogram:
 
     @classmethod
     def of_counts(cls, edges: Any, counts: Any) -> Histogram:
-        """From known traffic per bin, counted or measured; values that are added count one each."""
+        """A histogram of known traffic per bin, counted or measured; values added later count one each."""
         made = cls(edges)
         found = values_of(counts, "counts")
         if len(found) != len(made.edges) - 1:
@@ -68,7 +68,7 @@ class Histogram:
             self._counts += self._count(bins).astype(self._counts.dtype)
             return
         bins = bins[-self.window :]
-        old = self._held + len(bins) - self.window  # how many values leave
+        old = self._held + len(bins) - self.window  # how many values drop out
         if old > 0:
             left = self._ring[(self._at - self._held + np.arange(old)) % self.window]
             self._counts -= self._count(left)
@@ -101,17 +101,17 @@ class Histogram:
         edges = self.edges
         if bounds.dtype != edges.dtype:
             bounds, edges = bounds.astype(np.float64), edges.astype(np.float64)
-        place = np.searchsorted(edges, bounds, "right") - 1
-        found = below[np.maximum(place, 0)]
-        inside = (place >= 0) & (place < len(edges) - 1)
-        at = place[inside]
-        part = _distance(edges[at], bounds[inside]) / _distance(edges[at], edges[at + 1])
-        found[inside] += part * self._counts[at]
+        position = np.searchsorted(edges, bounds, "right") - 1
+        found = below[np.maximum(position, 0)]
+        inside = (position >= 0) & (position < len(edges) - 1)
+        at = position[inside]
+        share = _distance(edges[at], bounds[inside]) / _distance(edges[at], edges[at + 1])
+        found[inside] += share * self._counts[at]
         return found
 
 
 def _distance(low: Array, high: Array) -> Array:
-    """How far apart, as floats. Integers may be farther apart than int64 counts, and closer than float64 tells."""
+    """Distance as a float. Integers may be farther apart than int64 can count, and closer than float64 can show."""
     if low.dtype.kind == "f":
         with np.errstate(over="ignore"):
             return np.subtract(high, low)

@@ -1,6 +1,6 @@
-"""Which values of attributes a shard can match: ranges of places on one line, and the bits that events are routed by.
+"""Which values of attributes a shard can match: ranges of positions on one line, and bits that events are routed by.
 
-The line holds the codes of all columns one after another: code ``c`` of column ``a`` is at ``base[a] + c``.
+The line holds the codes of all columns in sequence: code ``c`` of column ``a`` is at ``base[a] + c``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpumatch.routing.sieve.groups import Groups
 
 @dataclass(frozen=True)
 class Conditions:
-    """What clauses ask of single-valued columns, one row for each clause and column; programs are left out."""
+    """Conditions of clauses on single-valued columns, one row for each clause and column; programs are left out."""
 
     clause: Array  # int64
     column: Array  # int64
@@ -34,7 +34,7 @@ class Conditions:
     def of(cls, table: Table, likelihood: Array) -> Conditions:
         own = int(table.clause_ptr[-1])
         clause = np.repeat(np.arange(len(table.clause_row)), np.diff(table.clause_ptr))
-        column, kind, lo, hi = (part[:own] for part in table.columns())
+        column, kind, lo, hi = (values[:own] for values in table.columns())
         usable = np.flatnonzero((kind == RANGE) | (kind == SET) | (kind == NULL))
         return cls(
             clause[usable],
@@ -64,7 +64,7 @@ class Conditions:
         return self.by_column[first:after]
 
     def hulls(self) -> tuple[Array, Array]:
-        """First and last code of each condition; those that hold for no value have none: 0 and -1."""
+        """First and last code of each condition; 0 and -1 for those that hold for no value."""
         lo, hi = self.lo.astype(np.int64), self.hi.astype(np.int64)
         sets = np.flatnonzero((self.kind == SET) & (self.lo < self.hi))
         lo[sets], hi[sets] = self.range_lo[self.lo[sets]], self.range_hi[self.hi[sets] - 1]
@@ -77,17 +77,17 @@ class Conditions:
         kind = self.kind[numbers]
         plain, sets = numbers[kind == RANGE], numbers[kind == SET]
         count = np.maximum(self.hi[sets] - self.lo[sets], 0)
-        held = spans(self.lo[sets], count)
+        inside = spans(self.lo[sets], count)
         number = np.concatenate([plain, np.repeat(sets, count)])
-        lo = np.concatenate([self.lo[plain], self.range_lo[held]]).astype(np.int64)
-        after = np.concatenate([self.hi[plain], self.range_hi[held]]).astype(np.int64) + 1
+        lo = np.concatenate([self.lo[plain], self.range_lo[inside]]).astype(np.int64)
+        after = np.concatenate([self.hi[plain], self.range_hi[inside]]).astype(np.int64) + 1
         return number, lo, after
 
 
 def value_stage(conditions: Conditions, tree: Array, base: Array, shard: Array, shards: int) -> Groups:
-    """Who wants which values by the columns that subscriptions are placed by, ``tree`` (-1: by none).
+    """Who wants which values in the columns that subscriptions are placed by, ``tree`` (-1: by none).
 
-    An event that is at no place where a shard wants it satisfies none of its subscriptions, but those without a tree.
+    An event without a position that a shard wants satisfies none of its subscriptions, except those without a tree.
     """
     numbers = np.flatnonzero(conditions.column == tree[conditions.row])
     number, low, after = conditions.ranges(numbers)
@@ -96,19 +96,19 @@ def value_stage(conditions: Conditions, tree: Array, base: Array, shard: Array, 
 
 
 def full_columns(conditions: Conditions, columns: int, shard: Array, shards: int) -> Array:
-    """The columns on which all clauses of some shard have a condition: by these the shard can be spared events."""
+    """The columns on which all clauses of some shard have a condition: filters on these can spare the shard events."""
     pairs = np.unique(conditions.clause * columns + conditions.column)
     owner, column = shard[conditions.clause_row[pairs // columns]].astype(np.int64), pairs % columns
-    place, asking = np.unique(owner * columns + column, return_counts=True)
+    pair, asking = np.unique(owner * columns + column, return_counts=True)
     clauses = np.bincount(shard[conditions.clause_row], minlength=shards)
-    return np.unique((place % columns)[asking == clauses[place // columns]])
+    return np.unique((pair % columns)[asking == clauses[pair // columns]])
 
 
 def column_interest(conditions: Conditions, column: int, codes: int, shard: Array, shards: int) -> tuple[Groups, Array]:
     """Who wants which codes of a column, and who wants events that lack it.
 
-    A clause without a condition on the column is for all its values, and for none. Of several conditions of a clause
-    on it, which must all hold, any one is enough here: a shard may get too much, never too little.
+    A clause without a condition on the column is for all its values and for none. Of several conditions of a clause
+    on it, which must all hold, any one is enough here: a shard may get too much, but never too little.
     """
     numbers = conditions.on(column)
     owner = shard[conditions.clause_row]
@@ -127,7 +127,7 @@ def column_interest(conditions: Conditions, column: int, codes: int, shard: Arra
 
 
 def few(groups: Groups) -> Groups:
-    """The groups with those made one that the same shards want: where no run begins or ends there is no edge."""
+    """The groups, merged where the same shards want them: where no run begins or ends there is no edge."""
     owner, first, last = groups.runs
     kept = np.unique(np.concatenate([first, last + 1]))
     begin, end = np.searchsorted(kept, first), np.searchsorted(kept, last + 1) - 1
@@ -136,7 +136,7 @@ def few(groups: Groups) -> Groups:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A row of bits, one for each shard, for every place: row ``i`` is for places below ``edges[i]``."""
+    """A row of bits, one per shard, for every position: row ``i`` is for positions below ``edges[i]``."""
 
     edges: Array  # int64
     rows: Array  # uint8 (edges + 1, bytes)
@@ -149,7 +149,7 @@ class Lookup:
         np.add.at(steps, (last + 2, owner), -1)
         return cls(groups.edges.astype(np.int64), np.packbits(np.cumsum(steps, axis=0, dtype=np.int8) > 0, axis=1))
 
-    def at(self, places: Array) -> Array:
-        """The rows of places."""
-        found: Array = self.rows[np.searchsorted(self.edges, places, "right")]
+    def at(self, positions: Array) -> Array:
+        """The rows of positions."""
+        found: Array = self.rows[np.searchsorted(self.edges, positions, "right")]
         return found

@@ -1,4 +1,4 @@
-"""Which node takes which subscription, within the space and the load that each can bear (Sieve, III-A)."""
+"""Which node takes which subscription, within the space and the load that each can take (Sieve, III-A)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ GROWTHS = ("bound", "exact")
 class Partition:
     """Subscriptions on nodes."""
 
-    node: Array  # int32, by subscription; -1 for an empty range, which nobody need serve
+    node: Array  # int32, by subscription; -1 for an empty range, which nobody needs to serve
     nodes: int  # how many are in use
-    space: Array  # int64, by node: what is used of it
+    space: Array  # int64, by node: how much of it is used
     load: Array  # float64, by node
 
     def subscriptions(self, node: int) -> Array:
-        """Which ones a node has."""
+        """The subscriptions of a node."""
         return np.flatnonzero(self.node == numbered(node, len(self.space), "node"))
 
 
@@ -44,15 +44,15 @@ def partition(
 ) -> Partition:
     """Give each subscription ``[low, high)`` with its ``load``, the traffic in its range, to a node.
 
-    One after another, subscriptions go to the node that grows least of those with room and capacity, the highest of
-    equals, and to a new one if there is none. ``space`` and ``capacity`` are of every node alike, as many nodes as it
-    takes (or ``nodes`` at most), or arrays: the pool of nodes, of which the first one fit is taken into use next.
+    In turn, subscriptions go to the node that grows least of those with room and capacity, the highest-numbered if
+    several do, and to a new one if there is none. ``space`` and ``capacity`` are those of every node, with as many
+    nodes as it takes (at most ``nodes``), or arrays: a pool of nodes, from which the first that fits is used next.
 
     ``order``: ``"given"``, or ``"low"`` to go along the line, so that nodes get neighbours and events go to few nodes;
-    then let growth be exact, since by the bound an earlier node with some load left grows less than the one at hand.
+    then let growth be exact, since by the bound an earlier node with some load left grows less than the current one.
     ``measure``: space is the number of ``"ranges"`` between adjacent edges of a node, each of which takes a filter, or
-    of their ``"members"``, the state space. ``growth``: what is to be least is the paper's ``"bound"``, the number of
-    ranges that the subscription meets and 2, or the ``"exact"`` growth of the space; both are counted exactly.
+    of their ``"members"``, the state space. ``growth``: minimise the paper's ``"bound"``, the number of ranges that the
+    subscription meets plus 2, or the ``"exact"`` growth of the space; both are counted exactly.
     """
     for name, choice, choices in zip(
         ("order", "measure", "growth"), (order, measure, growth), (ORDERS, MEASURES, GROWTHS), strict=True
@@ -62,18 +62,18 @@ def partition(
     low, high = one_line(low, high)
     loads = _loads(load, len(low))
     room, rates, limit = _pool(space, capacity, nodes, len(low))
-    held = low < high
-    cuts = np.unique(np.concatenate([low[held], high[held]]))
+    some = low < high
+    cuts = np.unique(np.concatenate([low[some], high[some]]))
     first, last = np.searchsorted(cuts, low), np.searchsorted(cuts, high)
     turn = np.lexsort((high, low)) if order == "low" else np.arange(len(low))
     from gpumatch.kernels.partition import FULL, assign
 
     found, used, carried, failed = assign(
-        turn[held[turn]], first, last, len(cuts), loads, room, rates, limit, measure == "members", growth == "exact"
+        turn[some[turn]], first, last, len(cuts), loads, room, rates, limit, measure == "members", growth == "exact"
     )
     if failed != FULL:
         raise _misfit(failed, low, high, loads, room, rates, len(used))
-    return Partition(found, len(np.unique(found[held])), used, carried)
+    return Partition(found, len(np.unique(found[some])), used, carried)
 
 
 def _loads(load: Any, count: int) -> Array:
@@ -86,7 +86,7 @@ def _loads(load: Any, count: int) -> Array:
 
 
 def _pool(space: Any, capacity: Any, nodes: int | None, subscriptions: int) -> tuple[Array, Array, int]:
-    """Room and capacity by node, one for all or one each, and how many nodes there are at most."""
+    """Room and capacity by node, one for all or one each, and the largest number of nodes."""
     room, rates = values_of(space, "space"), values_of(capacity, "capacity").astype(np.float64)
     if not (room >= 0).all() or not (rates >= 0).all():
         raise RoutingError("space and capacity: expected numbers from 0")

@@ -1,4 +1,4 @@
-"""From an event to the shards that may match it: what is left of a shard plan when the subscriptions are elsewhere."""
+"""From an event to the shards that may match it: what a shard plan needs without the subscriptions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gpumatch.results import Matches
 from gpumatch.routing.sieve.interest import Lookup
 from gpumatch.subscriptions.block import Attributes
 
-_AT_ONCE = 8192  # events whose bits are held at a time
+_AT_ONCE = 8192  # events whose bits are kept at a time
 
 
 @dataclass(frozen=True)
 class ColumnFilter:
-    """Who may have events by the code of one column, and who those that lack it."""
+    """The shards that want events with each code of one column, and those that want events without it."""
 
     column: int
     lookup: Lookup
@@ -32,14 +32,14 @@ class ColumnFilter:
     def passing(self, events: Coded) -> Array:
         """The bits of each event."""
         bits = np.tile(self.missing, (len(events), 1))
-        held = np.flatnonzero(events.column == self.column)
-        bits[events.event[held]] = self.lookup.at(events.code[held])
+        own = np.flatnonzero(events.column == self.column)
+        bits[events.event[own]] = self.lookup.at(events.code[own])
         return bits
 
 
 @dataclass(frozen=True)
 class Routes:
-    """What decides where an event goes: it must be wanted for a value by the value stage, and pass all columns."""
+    """Where an event goes: the value stage must want one of its values, and it must pass all columns."""
 
     always: Array  # uint8 (bytes,): shards with subscriptions that are placed by no attribute
     values: Lookup
@@ -56,7 +56,7 @@ class Routes:
     def wanted(self, events: Coded) -> Array:
         """The bits of the value stage."""
         bits = np.tile(self.always, (len(events), 1))
-        found = self.values.at(events.places)
+        found = self.values.at(events.positions)
         some = np.flatnonzero(np.diff(events.ptr))
         if len(some):
             bits[some] |= np.bitwise_or.reduceat(found, events.ptr[some], axis=0)
@@ -69,12 +69,12 @@ class Routes:
 
 @dataclass(frozen=True)
 class Coded:
-    """Events in codes, and the places of these."""
+    """Events in codes, and the positions of these."""
 
     ptr: Array
     column: Array
     code: Array
-    places: Array
+    positions: Array
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
@@ -87,19 +87,19 @@ class Coded:
 
 @dataclass(frozen=True)
 class Coder:
-    """Puts events into the codes of the subscriptions."""
+    """Encodes events in the codes of the subscriptions."""
 
     attributes: Attributes
     book: Codebook
 
     @cached_property
     def base(self) -> Array:
-        """The place of each column's first code; one place is left between columns, so that no range reaches over."""
+        """The position of each column's first code; one is left free between columns, so that no range spans two."""
         return pointers(self.book.counts() + 1)
 
     @cached_property
     def names(self) -> list[str]:
-        """Of all columns; behind the attributes come those that tell whether a list is there."""
+        """Names of all columns; after the attributes come those that say whether a list is present."""
         schema = self.attributes.schema
         lists = [name for name, type in zip(schema.names, schema.types, strict=True) if type.multi]
         return [*schema.names, *lists]
@@ -110,7 +110,7 @@ class Coder:
         return Coded(ptr, column, code, self.base[column] + code)
 
     def slices(self, events: Any) -> Iterator[Coded]:
-        """Events in whatever form, some at a time."""
+        """Events in any form, some at a time."""
         batch = EventBatch.of(events, self.attributes.schema).to_host()
         for start in range(0, len(batch), _AT_ONCE):
             yield self.encode(batch.slice(start, min(start + _AT_ONCE, len(batch))))
@@ -118,7 +118,7 @@ class Coder:
 
 @dataclass(frozen=True, eq=False)
 class ShardRouter:
-    """Tells where events go. It is small, holds no subscription, and can be pickled: for those who send events."""
+    """Decides where events go. It is small, has no subscriptions, and can be pickled: for those who send events."""
 
     coder: Coder
     routes: Routes
@@ -133,11 +133,11 @@ class ShardRouter:
     def route(self, events: Any) -> Matches:
         """The shards that each event must be matched in; ids are the shards' numbers.
 
-        No match is ever lost: a shard that is left out has no subscription that the event satisfies.
+        No match is ever lost: a shard left out has no subscription that the event satisfies.
         """
-        parts = [self.routes.unpacked(self.routes.passing(part)) for part in self.coder.slices(events)]
-        counts = [part.sum(axis=1, dtype=np.int64) for part in parts]
-        rows = [np.nonzero(part)[1].astype(np.int32) for part in parts]
+        found = [self.routes.unpacked(self.routes.passing(some)) for some in self.coder.slices(events)]
+        counts = [bits.sum(axis=1, dtype=np.int64) for bits in found]
+        rows = [np.nonzero(bits)[1].astype(np.int32) for bits in found]
         none: list[Array] = [np.zeros(0, np.int32)]
         names = pa.array(np.arange(self.shards))
         return Matches(pointers(np.concatenate([*none, *counts])), np.concatenate([*none, *rows]), names, "shard")

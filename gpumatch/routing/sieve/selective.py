@@ -1,16 +1,16 @@
-"""Selective subscription: on how many of a subscription's attributes it pays to subscribe (Sieve, IV-D and IV-E).
+"""Selective subscription: how many of a subscription's attributes it pays to subscribe to (Sieve, IV-D and IV-E).
 
-A subscription whose ``k`` subscribed attributes all hold must be matched in full, unless they are all that it has. Each
-attribute more makes that rarer and costs a counter's increment for every message in its range. Attributes are
-taken to be independent: probabilities multiply.
+A subscription whose ``k`` subscribed attributes all hold must be matched in full, unless it has no others. Each
+additional attribute makes that rarer and costs a counter's increment for every message in its range. Attributes are
+assumed to be independent: probabilities multiply.
 
 A candidate is one more range of a subscription, its extra traffic the share of messages in it. That such a message may
-come anyhow, for another subscription's range, makes it no cheaper: what is paid for is the increment.
+come anyway, for another subscription's range, makes it no cheaper: the cost is that of the increment.
 
 With times ``tf`` of a full match and ``tc`` of an increment, a message costs ``n1 * tf + n2 * tc``, a sum over
-subscriptions. So each can be decided for itself, which gives the optimum. The paper's rule is simpler and stops far
+subscriptions. So each can be decided separately, which gives the optimum. The paper's rule is simpler and stops far
 short of it: it takes candidates by their traffic alone, and among the first are third attributes of subscriptions
-that two have made rare. They lose a little each, while second attributes of most others, which gain, are still to come.
+that two have made rare. They lose a little each, while second attributes of most others, which gain, are yet to come.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class CostModel:
     ``arrivals`` is the paper's ``M``: distinct messages, however many copies of each come. Shares of traffic are shares
     of these. Strictly they are those that match a range subscribed to, which changes with every range. But
     ``M * n1`` and ``M * n2``, full matches and increments per unit of time, do not depend on messages that match
-    nothing: all that are published do as well, as long as both the number and the shares are of them. With the default
-    of 1, throughput is messages per unit of time; what is chosen does not depend on it.
+    nothing: all published messages will do, as long as both the number and the shares refer to them. With the default
+    of 1, throughput is messages per unit of time; the choice does not depend on it.
     """
 
     tf: float
@@ -52,7 +52,7 @@ class CostModel:
                 raise RoutingError(f"{name} of a cost model: expected a finite number {least}, found {value!r}")
 
     def time(self, n1: Any, n2: Any) -> Any:
-        """Of one message with ``n1`` full matches and ``n2`` increments."""
+        """Time of one message with ``n1`` full matches and ``n2`` increments."""
         return n1 * self.tf + n2 * self.tc
 
     def throughput(self, n1: Any, n2: Any) -> Any:
@@ -66,21 +66,21 @@ class Selection:
     """Which predicates are subscribed to, and what each step on the way there cost."""
 
     chosen: Array  # bool, by predicate
-    added: Array  # int64, the predicates beyond the first of each subscription, in the order in which they were added
+    added: Array  # int64, the predicates beyond the first of each subscription, in the order of adding
     n1: Array  # float64, expected full matches of a message: at the start and after each of the added
     n2: Array  # float64, expected increments of counters
     throughput: Array  # float64, as a share of the arrivals
 
     @property
     def best(self) -> int:
-        """After how many of the added the throughput was highest."""
+        """After how many additions the throughput was highest."""
         return int(self.throughput.argmax())
 
 
 class _Steps(NamedTuple):
-    """All predicates, by subscription and there from the least traffic upwards: the order to subscribe in.
+    """All predicates, by subscription and then from the least traffic upwards: the order to subscribe in.
 
-    Of any number of a subscription's attributes, those with the least traffic have both the rarest full match and the
+    For any number of a subscription's attributes, those with the least traffic have both the rarest full match and the
     fewest increments.
     """
 
@@ -99,7 +99,7 @@ def select_subscriptions(ptr: Any, p: Any, model: CostModel, *, rule: Rule = "be
     The predicates of subscription i are ``ptr[i]`` to ``ptr[i + 1] - 1``. It starts with the least traffic of each
     subscription and goes on by the traffic of candidates, upwards:
 
-    ``"best"``  those that belong to the optimum, exactly;
+    ``"best"``  those of the exact optimum;
     ``"stop"``  the paper's rule, up to the first candidate that does not raise the throughput, or to the first
                 ``batch`` of candidates that together do not, which gets further;
     ``"all"``   every one, for the whole curve.
@@ -139,7 +139,7 @@ def _steps(ptr: Array, p: Array) -> _Steps:
     before, total = np.ones(len(p)), p.copy()
     by_rank = np.argsort(rank, kind="stable")
     bounds = np.searchsorted(rank[by_rank], np.arange(1, int(lengths.max(initial=0)) + 1))
-    for first, last in pairwise(bounds):  # the steps of all subscriptions at once, one factor more at a time
+    for first, last in pairwise(bounds):  # one step of all subscriptions together, one more factor at a time
         at = by_rank[first:last]
         before[at] = before[at - 1] * p[at - 1]
         total[at] += total[at - 1]
@@ -148,7 +148,7 @@ def _steps(ptr: Array, p: Array) -> _Steps:
 
 
 def _optimum(ptr: Array, steps: _Steps, model: CostModel) -> Array:
-    """Which steps are taken if every subscription takes as many as cost least; the fewer of equals."""
+    """Which steps are taken if every subscription takes as many as cost least, the fewest if several do."""
     if len(ptr) == 1:
         return np.empty(0, bool)
     lengths, cost = np.diff(ptr), model.time(steps.after, steps.total)
@@ -161,7 +161,7 @@ def _optimum(ptr: Array, steps: _Steps, model: CostModel) -> Array:
 def _until_no_gain(candidates: Array, steps: _Steps, model: CostModel, batch: int) -> Array:
     """The candidates before the first batch that gains nothing.
 
-    Those of subscriptions that no message reaches are none: there is nothing to gain, and they would come first.
+    Candidates of subscriptions that no message reaches are skipped: they gain nothing, and would come first.
     """
     candidates = candidates[steps.before[candidates] > 0]
     starts = np.arange(0, len(candidates), batch)
@@ -175,7 +175,7 @@ def _selection(candidates: Array, steps: _Steps, model: CostModel) -> Selection:
     chosen[steps.predicate[steps.rank == 0]] = True
     chosen[steps.predicate[candidates]] = True
     saved = (steps.before - steps.after)[candidates]
-    # Full matches left at the end, and backwards what each step saved: sums of positive numbers lose no digits.
+    # Full matches left at the end, and what each step saved, backwards: sums of positive numbers lose no digits.
     ends = chosen[steps.predicate] & ~np.append(chosen[steps.predicate][1:] & (steps.rank[1:] > 0), False)
     n1 = np.cumsum(np.append(steps.after[ends].sum(), saved[::-1]))[::-1]
     n2 = np.cumsum(np.append(steps.p[steps.rank == 0].sum(), steps.p[candidates]))

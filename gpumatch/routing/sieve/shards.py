@@ -29,22 +29,22 @@ from gpumatch.store.source import Source, join_sources
 if TYPE_CHECKING:
     from gpumatch.matcher import Matcher
 
-_SAMPLE = 4096  # events that attributes are judged by
+_SAMPLE = 4096  # events by which attributes are judged
 _ENTRIES = 1 << 21  # values of such events, if they are made up
-_EDGES = 4096  # group ranges up to which filters are the best there are
+_EDGES = 4096  # group ranges up to which filters are optimal
 _UNSEEN = 0.05  # share of the traffic that no sample shows, spread over all values
-_MOST = 1 << 16  # shards, for each of which there is a bit in many places
+_MOST = 1 << 16  # shards, each of which has a bit in many arrays
 _CHEAP = CostModel(tf=1.0, tc=0.01, arrivals=1.0)
 
 
 @dataclass(frozen=True)
 class ShardReport:
-    """What a plan does to events."""
+    """The effect of a plan on events."""
 
     subscriptions: tuple[int, ...]  # of each shard
     events: int
-    copies: int  # that all shards together receive
-    leaked: int  # of these, those that filters without a limit would have held back
+    copies: int  # received by all shards together
+    leaked: int  # of these, copies that filters without a limit would have held back
     dropped: int  # events that no shard receives
     busiest: int  # copies that the busiest shard receives
 
@@ -78,7 +78,7 @@ class ShardPlan:
     def __init__(
         self, matcher: Matcher, source: Source, placed: tuple[Array, Array], router: ShardRouter, exact: Routes
     ) -> None:
-        """``placed``: shard and column of each subscription; ``exact``: routes without a bound on filters."""
+        """``placed``: shard and column of each subscription; ``exact``: routes without a limit on filters."""
         self._matcher, self._source, self._exact = matcher, source, exact
         self.shard, self._tree = placed
         self.router = router
@@ -89,11 +89,11 @@ class ShardPlan:
 
     @property
     def filtered_by(self) -> list[str]:
-        """The attributes that all must let an event pass, the most useful first; beside those of ``placed_by``."""
+        """The attributes that must all let an event pass, the most useful first; on top of those of ``placed_by``."""
         return [self.router.coder.names[one.column] for one in self.router.routes.columns]
 
     def placed_by(self, shard: int) -> list[str]:
-        """The attributes by which a shard's subscriptions were chosen, those of most of them first."""
+        """The attributes by which a shard's subscriptions were chosen, the most frequent first."""
         if not 0 <= shard < self.shards:
             raise RoutingError(f"there is no shard {shard!r}: they are numbered 0 to {self.shards - 1}")
         columns, counts = np.unique(self._tree[self.shard == shard], return_counts=True)
@@ -108,22 +108,22 @@ class ShardPlan:
         """A matcher for each shard, with the settings of the one that the plan was made from."""
         attributes = self.router.coder.attributes
         keeps = (self.shard == number for number in range(self.shards))
-        return [self._matcher._part(join_sources(attributes, [self._source], [keep])) for keep in keeps]
+        return [self._matcher._subset(join_sources(attributes, [self._source], [keep])) for keep in keeps]
 
     def route(self, events: Any) -> Matches:
         """The shards that each event must be matched in: ``router.route``."""
         return self.router.route(events)
 
     def report(self, events: Any) -> ShardReport:
-        """What the plan does to these events."""
+        """The effect of the plan on these events."""
         received = np.zeros(self.shards, np.int64)
         seen = leaked = dropped = 0
         routes = self.router.routes
-        for part in self.router.coder.slices(events):
-            passed = routes.unpacked(routes.passing(part))
-            exact = routes.unpacked(self._exact.passing(part))
+        for some in self.router.coder.slices(events):
+            passed = routes.unpacked(routes.passing(some))
+            exact = routes.unpacked(self._exact.passing(some))
             received += passed.sum(axis=0)
-            seen += len(part)
+            seen += len(some)
             leaked += int(np.count_nonzero(passed & ~exact))
             dropped += int(np.count_nonzero(~passed.any(axis=1)))
         sizes = tuple(np.bincount(self.shard, minlength=self.shards).tolist())
@@ -138,13 +138,13 @@ def plan_shards(
     filters: int | None = None,
     cost: CostModel = _CHEAP,
 ) -> ShardPlan:
-    """Split a matcher's subscriptions over shards of one size, and make the filters that tell which events go where.
+    """Split a matcher's subscriptions over shards of equal size, and make the filters that say which events go where.
 
-    ``shards``: how many; or ``capacity``: subscriptions that a shard may hold, which then tells how many shards there
-    are; or both. ``events``: a sample that tells which values are frequent, of which the first 8,192 count; without it
-    every value between two constants is as likely as any other. ``filters``: how many an attribute may have; the best
-    ones are chosen, and by default there is no limit and no leak. ``cost``: of a copy of an event (``tf``) and of
-    testing an attribute of one (``tc``); an attribute is tested only if that pays.
+    ``shards``: how many; or ``capacity``: most subscriptions per shard, from which the number of shards follows; or
+    both. ``events``: a sample that shows which values are frequent, of which the first 8,192 count; without it every
+    value between two constants is equally likely. ``filters``: how many an attribute may have; the best ones are
+    chosen, and by default there is no limit and no leak. ``cost``: of a copy of an event (``tf``) and of testing an
+    attribute of one (``tc``); an attribute is tested only if that pays.
     """
     _check(matcher, shards, capacity, filters, cost)
     source = matcher._source()
@@ -179,13 +179,13 @@ def _check(matcher: Any, shards: Any, capacity: Any, filters: Any, cost: Any) ->
 
 
 def _shown(value: object) -> str:
-    """What was found, in a few words: it may be a whole data set."""
+    """The value found, in a few words: it may be a whole data set."""
     text = repr(value)
     return text if len(text) <= 60 else f"{type(value).__name__} {text[:40]}…"
 
 
 def _halves(batch: EventBatch) -> tuple[list[EventBatch], list[EventBatch]]:
-    """Events to place subscriptions by, and others to judge the places by: the same ones would flatter them."""
+    """Events to place subscriptions by, and others to judge the placement by: the same ones would flatter it."""
     length = min(len(batch), 2 * _SAMPLE)
     if length < 2:
         return ([batch], [batch]) if length else ([], [])
@@ -193,7 +193,7 @@ def _halves(batch: EventBatch) -> tuple[list[EventBatch], list[EventBatch]]:
 
 
 def _made_up(coder: Coder) -> Coded:
-    """Events with all attributes, each code as likely as any other."""
+    """Events with all attributes, where all codes are equally likely."""
     counts = coder.book.counts()
     events = max(1, min(_SAMPLE, _ENTRIES // max(len(counts), 1)))
     code = np.random.default_rng(0).integers(0, counts, (events, len(counts))).ravel()
@@ -219,7 +219,7 @@ def _count(rows: int, shards: int | None, capacity: int | None) -> int:
 
 @dataclass(frozen=True)
 class _Planner:
-    """Makes routes, given where subscriptions are."""
+    """Makes routes, given the placement of subscriptions."""
 
     coder: Coder
     conditions: Conditions
@@ -229,11 +229,11 @@ class _Planner:
     sample: Coded
 
     def copies(self) -> int:
-        """Of the sample, as the value stage alone would have them."""
+        """Copies of the sample's events that the value stage alone would send."""
         return _copies(self._unbounded.wanted(self.sample))
 
     def routes(self, limit: int | None, cost: CostModel) -> Routes:
-        """Of at most so many filters for each attribute."""
+        """Routes with at most ``limit`` filters for each attribute."""
         routes = self._unbounded if limit is None else self._value_stage(limit)
         return replace(routes, columns=tuple(self._columns(routes, limit, cost)))
 
@@ -251,7 +251,7 @@ class _Planner:
         return Routes(np.packbits(always), Lookup.of(groups), (), self.shards)
 
     def _columns(self, routes: Routes, limit: int | None, cost: CostModel) -> Iterator[ColumnFilter]:
-        """Those that save more copies than testing them costs, found one after another."""
+        """Filters that save more copies than testing them costs, found one after another."""
         passing = routes.wanted(self.sample)
         left = {one.column: (one, one.passing(self.sample)) for one in self._candidates(limit)}
         copies = _copies(passing)
@@ -274,15 +274,15 @@ class _Planner:
             yield ColumnFilter(column, Lookup.of(groups), np.packbits(missing))
 
     def _bounded_by_column(self, groups: Groups, limit: int) -> Groups:
-        """The value stage with at most so many filters for each attribute."""
-        below = _below(self.sample.places, int(self.coder.base[-1]))
+        """The value stage with at most ``limit`` filters for each attribute."""
+        below = _below(self.sample.positions, int(self.coder.base[-1]))
         column = np.searchsorted(self.coder.base, groups.edges, "right") - 1
         starts = np.flatnonzero(np.diff(column, prepend=-1)).tolist()
-        parts = [
+        ends = [
             _as_ranges(_bounded(groups.part(first, after - 2), below, limit))
             for first, after in pairwise([*starts, len(column)])
         ]
-        low, high, owner = (np.concatenate(ends) for ends in zip(*parts, strict=True)) if parts else _as_ranges(groups)
+        low, high, owner = (np.concatenate(one) for one in zip(*ends, strict=True)) if ends else _as_ranges(groups)
         return Groups.of(low, high, owner, self.shards)
 
 
@@ -290,15 +290,15 @@ def _copies(bits: Array) -> int:
     return int(np.bitwise_count(bits).sum())
 
 
-def _below(places: Array, count: int) -> Array:
-    """How much traffic lies below each of so many places, and below their end. Where none was seen there is some too:
-    else a small sample would make one filter of all that it missed."""
-    seen = np.bincount(places, minlength=count)
-    return np.concatenate([[0.0], np.cumsum(seen + (1 + _UNSEEN * len(places)) / max(count, 1))])
+def _below(positions: Array, count: int) -> Array:
+    """How much traffic lies below each of ``count`` positions, and below their end. Positions where none was seen get
+    some, too: else a small sample would make one filter of all that it missed."""
+    seen = np.bincount(positions, minlength=count)
+    return np.concatenate([[0.0], np.cumsum(seen + (1 + _UNSEEN * len(positions)) / max(count, 1))])
 
 
 def _bounded(groups: Groups, below: Array, limit: int) -> Groups:
-    """Groups as the filters that leak least have them, if there may be but so many; ``below`` tells the traffic."""
+    """Groups merged by the at most ``limit`` filters that leak least; ``below``: traffic below each position."""
     groups = _coarse(groups)
     found = optimal_filters(groups, np.diff(below[groups.edges]), limit)
     lengths = np.diff(found.ptr)
@@ -311,7 +311,7 @@ def _as_ranges(groups: Groups) -> tuple[Array, Array, Array]:
 
 
 def _coarse(groups: Groups) -> Groups:
-    """The groups, or so few that the best filters are found in little time; ranges are widened to edges that stay."""
+    """The groups, or so few that the best filters are found quickly; ranges are widened to the edges that remain."""
     count = len(groups)
     if count <= _EDGES:
         return groups

@@ -1,4 +1,4 @@
-"""Timers in buckets: a hashed timing wheel, whose one tick ends every timer of a bucket (Sieve, IV-C)."""
+"""Timers in buckets: a hashed timing wheel, in which one tick ends every timer of a bucket (Sieve, IV-C)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 class TimerWheel(Generic[K]):
-    """Timers by key, that end in buckets of ``resolution``. Time is what ``advance`` is told, in any unit.
+    """Timers by key, which end in buckets of ``resolution``. Time is what ``advance`` gets, in any unit.
 
     A key never expires before its deadline, and at the latest with the first ``advance`` to one resolution after it.
-    Buckets lie on a wheel of ``slots``, those of later turns in the same slots: an ``advance`` costs the slots that it
-    passes, one turn at most, and what is in them. If a turn is no shorter than timeouts are, each timer is met once.
+    Buckets lie on a wheel of ``slots``, those of later turns in the same slots: an ``advance`` visits the slots that it
+    passes, at most one turn, and their timers. If a turn is no shorter than timeouts, each timer is visited once.
     """
 
     def __init__(self, resolution: float, *, start: float = 0, slots: int = 512) -> None:
@@ -38,7 +38,7 @@ class TimerWheel(Generic[K]):
         return key in self._ticks
 
     def add(self, key: K, deadline: float) -> None:
-        """Start a timer, or move that of a key that has one."""
+        """Start a timer, or move the key's existing one."""
         if _finite(deadline, "deadline") < self.now:
             raise RoutingError(f"deadline of {key!r}: expected {self.now} or later, which is now, found {deadline}")
         tick = self._tick_of(deadline)
@@ -47,7 +47,7 @@ class TimerWheel(Generic[K]):
         self._slot(tick)[key] = tick
 
     def cancel(self, key: K) -> bool:
-        """Stop a timer; whether there was one."""
+        """Stop a timer; returns whether there was one."""
         tick = self._ticks.pop(key, None)
         if tick is None:
             return False
@@ -71,7 +71,7 @@ class TimerWheel(Generic[K]):
         return [key for _, key in due]
 
     def _tick_of(self, time: float) -> int:
-        tick = time // self.resolution  # exact also of floats, so that it rises with the time
+        tick = time // self.resolution  # exact for floats, too, so that it rises with the time
         if not math.isfinite(tick):
             raise RoutingError(f"time {time!r} is too many times the resolution of {self.resolution!r}")
         return int(tick)

@@ -1,4 +1,4 @@
-"""What is subscribed to on the tree of one attribute: ranges by row, looked up by value."""
+"""Subscriptions on the tree of one attribute: ranges by row, looked up by value."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gpumatch.routing.sieve.values import INT64
 Number: TypeAlias = int | float
 Range: TypeAlias = tuple[Number, Number]  # half-open
 
-KEPT = 1 << 20  # rows of groups that a tree keeps at hand
+KEPT = 1 << 20  # rows of groups that a tree keeps
 
 
 class Tree:
     """The ranges on one attribute, each of a row.
 
-    Group ranges are built when first asked for after a change, so that many changes in turn cost one.
+    Group ranges are built when first needed after a change, so that many changes in a row cost one build.
     """
 
     def __init__(self, name: Hashable) -> None:
         self.name = name
-        self.ranges: dict[int, Range] = {}  # by row, upwards
+        self.ranges: dict[int, Range] = {}  # by row, ascending
         self._floats = self._large = 0  # ranges with a float bound; with an integer that no float equals
         self._groups: Groups | None = None
         self._edges: list[Number] = []
@@ -35,7 +35,7 @@ class Tree:
         self._kept = 0  # rows in all of these
 
     def check(self, ranges: Iterable[Range]) -> None:
-        """That these can be on one line with those that are there: no bound may change its value by that."""
+        """Raise unless these fit on one line with the existing ones: no bound may change its value by that."""
         more = list(ranges)
         if not (self._floats or any(map(_is_float, more))) or not (self._large or any(map(_is_large, more))):
             return
@@ -45,7 +45,7 @@ class Tree:
         )
 
     def add(self, row: int, bounds: Range) -> None:
-        """A row above those that are there."""
+        """Add a row above the existing ones."""
         self.ranges[row] = bounds
         self._changed(bounds, 1)
 
@@ -63,7 +63,7 @@ class Tree:
         return self._groups
 
     def rows(self, value: Number) -> list[int]:
-        """Those whose range holds a value, upwards."""
+        """Rows whose range contains a value, ascending."""
         groups = self.groups
         group = bisect_right(self._edges, value) - 1
         return self._of_group(group).tolist() if 0 <= group < len(groups) else []
@@ -115,7 +115,7 @@ def range_of(given: Any, name: str) -> Range:
 
 
 def number_of(value: Any, name: str) -> Number | None:
-    """A value that compares exactly; None for one that is missing, as NaN is. What is no number is an error."""
+    """A value that compares exactly; None if it is missing, such as NaN. Anything but a number is an error."""
     found = comparable(value)
     is_nan = isinstance(value, (float, np.floating)) and value != value
     if found is None and value is not None and not is_nan:
@@ -124,7 +124,7 @@ def number_of(value: Any, name: str) -> Number | None:
 
 
 def comparable(value: Any) -> Number | None:
-    """A value that compares exactly with bounds; None for any other, NaN too."""
+    """A value that compares exactly with bounds; None for any other, including NaN."""
     if isinstance(value, np.generic):
         value = value.item()
     return value if isinstance(value, (int, float)) and value == value else None

@@ -1,4 +1,4 @@
-"""Numbers as they are given: checked, and as int64 or float64 values of one line, none of them changed by that."""
+"""Numbers from users: checked, and converted to int64 or float64 values of one line without changing any."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ INT64 = np.iinfo(np.int64)
 
 
 def is_whole(given: object) -> bool:
-    """Whether it is an integer; True and False are none."""
+    """Whether it is an integer; bools are not."""
     return isinstance(given, (int, np.integer)) and not isinstance(given, bool)
 
 
 def is_number(given: object) -> bool:
-    """Whether it is a number that a float can come near: neither NaN nor infinite."""
+    """Whether it is a number in the range of floats: neither NaN nor infinite."""
     if not is_whole(given) and not isinstance(given, (float, np.floating)):
         return False
     try:
@@ -57,7 +57,7 @@ def values_of(given: Any, name: str) -> Array:
 
 
 def _check_mixed(given: list[Any] | tuple[Any, ...], found: Array, name: str) -> None:
-    """An array of floats made of integers, or of integers and floats, must not have rounded any."""
+    """Raise if an array of floats made of integers, or of integers and floats, has rounded any."""
     if all(is_whole(one) for one in given):
         raise RoutingError(f"{name}: expected integers that fit 64 bits with a sign, found {max(given, key=abs)}")
     for one, kept in zip(given, found.tolist(), strict=True):
@@ -87,7 +87,7 @@ def one_line(low: Any, high: Any) -> tuple[Array, Array]:
 
 
 def exact_floats(bounds: Array, name: str) -> Array:
-    """Bounds as float64; integers that none equals are an error."""
+    """Bounds as float64; an integer that none equals is an error."""
     if bounds.dtype.kind == "f":
         return bounds
     found = bounds.astype(np.float64)
@@ -100,10 +100,10 @@ def exact_floats(bounds: Array, name: str) -> Array:
 
 
 def on_line(values: Any, edges: Array) -> Array:
-    """Values in the type of the edges, that are as the given ones are to all edges: at or above, or below.
+    """Values in the type of the edges that compare with all edges as the given ones do: at or above, or below.
 
-    On a line of integers a float is where the integer below it is, on one of floats an integer where the float below
-    it is. What no int64 equals or follows, NaN included, becomes the largest, which no half-open range holds.
+    On a line of integers a float counts as the integer below it, on one of floats an integer as the float below it.
+    What no int64 equals or follows, including NaN, becomes the largest, which no half-open range contains.
     """
     given = values_of(values, "values")
     if edges.dtype.kind == given.dtype.kind:
@@ -119,5 +119,5 @@ def on_line(values: Any, edges: Array) -> Array:
 
 
 def _whole(near: Array) -> Array:
-    """Whole floats as int64, and 2**63, which is none but may be the nearest to one, as 0."""
+    """Whole floats as int64; 2**63, which is none but may be the nearest to one, as 0."""
     return np.where(near < 2.0**63, near, 0).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Messages that are under way, in the order of the windows of time that they arrive in."""
+"""Messages under way, by the window of time in which they arrive."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from gpumatch.arrays import Array, spans
 
-_NEAR = 32  # windows whose messages are kept apart; those that arrive later are looked through once in a while
+_NEAR = 32  # windows whose messages are kept apart; later ones are searched from time to time
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages as columns; the entries of their destination lists lie one message after the other."""
+    """Messages as columns; the entries of their destination lists are in the order of messages."""
 
     arrive: Array
     broker: Array  # that they arrive at
@@ -27,12 +27,12 @@ class Batch:
     entries: Array
 
     @classmethod
-    def of(cls, parts: Sequence[Batch]) -> Batch:
-        if not parts:
+    def of(cls, batches: Sequence[Batch]) -> Batch:
+        if not batches:
             return cls(*(np.empty(0, np.int64),) * 8)
-        if len(parts) == 1:
-            return parts[0]
-        return cls(*(np.concatenate(columns) for columns in zip(*(part.columns() for part in parts), strict=True)))
+        if len(batches) == 1:
+            return batches[0]
+        return cls(*(np.concatenate(columns) for columns in zip(*(batch.columns() for batch in batches), strict=True)))
 
     def columns(self) -> tuple[Array, ...]:
         return self.arrive, self.broker, self.sender, self.cluster, self.task, self.hops, self.size, self.entries
@@ -46,7 +46,7 @@ class Batch:
         return Batch(*(*(column[rows] for column in self.columns()[:-1]), entries))
 
     def only(self, chosen: Array) -> Batch:
-        """With the chosen entries (bool) only; messages without any are left out."""
+        """With only the chosen entries (bool), and without messages that have none."""
         size = np.bincount(np.repeat(np.arange(len(self)), self.size)[chosen], minlength=len(self))
         some = size > 0
         return Batch(*(*(column[some] for column in self.columns()[:-2]), size[some], self.entries[chosen]))
@@ -86,7 +86,7 @@ class Calendar:
         return self._order[0] if self._order else None
 
     def pop(self, window: int) -> Batch:
-        """The messages of the first window; none if they are of a later one."""
+        """The messages of the first window; none if the first ones are in a later window."""
         if self.next() != window:
             return Batch.of(())
         return Batch.of(self._near.pop(heapq.heappop(self._order)))

@@ -1,7 +1,7 @@
-"""The thesis' results on overlays again, on random graphs of the same size and degree.
+"""The thesis' results on overlays, reproduced on random graphs of the same size and degree.
 
-All but the latencies are counts that a graph and the destinations of the events decide. The thesis drew its graphs with
-GT-ITM; here they are flat random graphs, and Waxman's beside them. Each experiment is a function of a seed.
+All but the latencies are counts that follow from a graph and the destinations of the events. The thesis drew its graphs
+with GT-ITM; here they are flat random graphs, and Waxman graphs beside them. Each experiment is a function of a seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpumatch.routing.simulator.traffic import Workload
 Graph: TypeAlias = Callable[[int, float, int], Topology]
 Values: TypeAlias = dict[str, float]
 
-EVENTS = 10_000  # per graph, as in the thesis; other figures than D-DBR's on 700 brokers take a tenth or less
+EVENTS = 10_000  # per graph, as in the thesis; figures other than D-DBR's on 700 brokers take a tenth or less
 DRAWS = 10  # of failures per graph
 CLOSE = 0.15
 MINUTE = 60
@@ -35,7 +35,7 @@ MINUTE = 60
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of the thesis. ``bound``: it is given as a bound only, "more than" so much."""
+    """A figure of the thesis. ``bound``: only a bound is given, "more than" ``paper``."""
 
     key: str
     what: str
@@ -46,7 +46,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure and ours, by seed; also on Waxman graphs, where flat random graphs are what is compared."""
+    """A figure and ours, by seed; and on Waxman graphs, for figures that flat random graphs decide."""
 
     figure: Figure
     values: tuple[float, ...]
@@ -71,8 +71,8 @@ class Row:
         low, high = min(self.values), max(self.values)
         ours = {"mean": self.mean, "min": low, "max": high, "difference": self.difference, "values": self.values}
         beside = {"waxman_mean": float(np.mean(self.waxman))} if self.waxman else {}
-        told = {"what": self.figure.what, "paper": self.figure.paper, "bound": self.figure.bound}
-        return {**told, **ours, **beside, "note": self.figure.note}
+        facts = {"what": self.figure.what, "paper": self.figure.paper, "bound": self.figure.bound}
+        return {**facts, **ours, **beside, "note": self.figure.note}
 
 
 def d_dbr_lists(seed: int, graph: Graph = random_graph, events: int = EVENTS) -> Values:
@@ -101,7 +101,7 @@ def facility(seed: int, graph: Graph = random_graph, events: int = EVENTS // 10)
     return {
         "d-dbr-100": _mean_list(topology, events, 0.5, seed),
         "merc-100": _merc(transit_stub_graph(100, 10, 6, seed), events, 0.5, seed)[0],
-        # Everybody passes the first copy to all neighbours but the one that it has it from.
+        # Every broker passes the first copy to all neighbours except the one it came from.
         "flooding": float(topology.brokers * (links - reached - reached)),
     }
 
@@ -132,7 +132,7 @@ def reconfiguration(seed: int, graph: Graph = random_graph, max_degree: int = 3)
 def delivered(topology: Topology, links: float, brokers: float, seed: int) -> tuple[float, float]:
     """Shares of all pairs of different brokers that D-DBR and FBR serve after failures.
 
-    D-DBR needs a path, FBR the path that it had: its trees stay as they were.
+    D-DBR needs any path, FBR the path that it had: its trees stay as they were.
     """
     losses = random_failures(topology, links, brokers, seed)
     left = topology.without(losses.links, losses.brokers)
@@ -218,7 +218,7 @@ def run_waxman(seed: int, events: int = EVENTS // 10) -> Values:
 
 
 def table(seeds: Sequence[Values], waxman: Sequence[Values] = ()) -> list[Row]:
-    """The thesis' figures beside ours, from what the seeds gave."""
+    """The thesis' figures and ours, from the values of the seeds."""
     rows = []
     for figure in FIGURES:
         beside = tuple(found[figure.key] for found in waxman if figure.key in found)
@@ -228,7 +228,7 @@ def table(seeds: Sequence[Values], waxman: Sequence[Values] = ()) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Lines of one picture: a name -> values over ``x``; ``log``: the axes that are logarithmic."""
+    """Lines of one picture: values over ``x`` by name; ``log``: the logarithmic axes."""
 
     title: str
     x_name: str
@@ -267,8 +267,8 @@ def failure_curves(seeds: Iterable[int]) -> list[Curves]:
             lost = (share, 0.0) if by_links else (0.0, share)
             each = [delivered(graph, *lost, seed) for graph, seed in zip(graphs, several, strict=True)]
             means.append(np.mean(each, axis=0))
-        for place, name in enumerate(("D-DBR", "FBR")):
-            curves.lines[name] = [float(mean[place]) for mean in means]
+        for column, name in enumerate(("D-DBR", "FBR")):
+            curves.lines[name] = [float(mean[column]) for mean in means]
         found.append(curves)
     return found
 

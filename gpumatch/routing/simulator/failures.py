@@ -1,7 +1,7 @@
-"""Links and brokers that fail and are repaired at given times, and what their neighbours know of it.
+"""Links and brokers that fail and are repaired at given times, and when others know of it.
 
 A failure or a repair is noticed ``detection`` after it happens (heart-beats); then all brokers know it. Until then they
-send as before, and what they send over a lost link or to a broker that is down is lost.
+send as before, and messages over a lost link or to a broker that is down are lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpumatch.routing.overlays.checks import expect, nanoseconds, whole
 from gpumatch.routing.overlays.topology import Topology, check_broker
 from gpumatch.routing.simulator.traffic import LATEST
 
-_NEVER = LATEST - 1  # what is not repaired
+_NEVER = LATEST - 1  # the repair time of what is never repaired
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Links and brokers that are lost together."""
+    """Links and brokers lost together."""
 
     links: Array  # (m, 2)
     brokers: Array
@@ -86,12 +86,12 @@ class Failures:
             raise RoutingError(f"detection: expected 0 to {LATEST:,} nanoseconds, found {self.detection}")
 
     def outages(self, topology: Topology) -> Outages:
-        """What they mean for a topology, in which none has happened yet. At one time repairs come before failures."""
+        """Their effect on a topology in which none has happened yet. Of changes at one time, repairs come first."""
         return Outages(topology, sorted(self.changes, key=lambda change: (change.time, not change.up)), self.detection)
 
 
 class Outages:
-    """When links and brokers are down, for many questions at once; and the topology as it is known when."""
+    """When links and brokers are down, for many queries together; and the topology as known at each time."""
 
     def __init__(self, topology: Topology, changes: Sequence[Change], detection: int) -> None:
         self.topology, self.detection = topology, detection
@@ -131,7 +131,7 @@ class Outages:
         return found
 
     def lost_on_link(self, a: Array, b: Array, depart: Array, arrive: Array) -> Array:
-        """When the failure happened that a message between two brokers falls victim to; -1 if it arrives.
+        """The time of the failure that loses a message between two brokers; -1 if the message arrives.
 
         It is lost if the link is down when it departs or goes down up to its arrival.
         """
@@ -139,7 +139,7 @@ class Outages:
         return self._links.first(key, depart, arrive)
 
     def lost_at_broker(self, broker: Array, arrive: Array, depart: Array) -> Array:
-        """When the broker failed before it was done with a message; -1 if it did not."""
+        """When the broker failed before finishing a message; -1 if it did not."""
         return self._brokers.first(broker, arrive, depart)
 
     def version(self, time: int) -> int:
@@ -147,7 +147,7 @@ class Outages:
         return int(np.searchsorted(self.times + self.detection, time, side="right"))
 
     def known(self, version: int) -> Topology:
-        """The topology after so many changes."""
+        """The topology after the first ``version`` changes."""
         if version == 0:
             return self.topology
         time = int(self.times[version - 1])
@@ -159,28 +159,28 @@ class Outages:
 
 
 class _Table:
-    """Stretches of time ``[start, end)`` by a key, disjoint for each."""
+    """Disjoint stretches of time ``[start, end)`` for each key."""
 
     def __init__(self, stretches: dict[int, list[tuple[int, int]]]) -> None:
         flat = sorted((key, end, start) for key, several in stretches.items() for start, end in several)
         key, end, start = np.array(flat, np.int64).reshape(-1, 3).T
         self._keys = np.unique(key)
-        self._place = np.searchsorted(self._keys, key) * LATEST + end
+        self._sorted = np.searchsorted(self._keys, key) * LATEST + end
         self._start = np.append(start, -1)
         self._key = np.append(key, -1)
 
     def first(self, key: Array, since: Array, until: Array) -> Array:
         """The start of the first stretch of each key that ends after ``since``, if it starts by ``until``; else -1."""
-        place = np.searchsorted(self._keys, key)
+        number = np.searchsorted(self._keys, key)
         if not len(self._keys):
             return np.full(len(key), -1)
-        at = np.searchsorted(self._place, place * LATEST + np.minimum(since, _NEVER - 1), side="right")
+        at = np.searchsorted(self._sorted, number * LATEST + np.minimum(since, _NEVER - 1), side="right")
         start = self._start[at]
         return np.where((self._key[at] == key) & (start <= until), start, -1)
 
 
 def _intervals(changes: Iterable[Change]) -> dict[tuple[int, int] | int, list[tuple[int, int]]]:
-    """The stretches of time that each link and broker is down for."""
+    """The stretches of time for which each link and broker is down."""
     down: dict[tuple[int, int] | int, list[tuple[int, int]]] = {}
     for change in changes:
         what = _link(change.what) if isinstance(change.what, tuple) else change.what

@@ -1,4 +1,4 @@
-"""MERC's destination lists, counted for many events at once and without time."""
+"""MERC's destination lists, counted for many events together and without time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gpumatch.routing.overlays.topology import Topology
 from gpumatch.routing.simulator.protocols import ClusterRoutes
 from gpumatch.routing.simulator.traffic import Workload
 
-_PAIRS = 1 << 21  # of events and interested brokers that are worked on at once, times the clusters
+_PAIRS = 1 << 21  # of events and interested brokers that are processed together, times the clusters
 
 
 def merc_lists(clusters: Clusters, workload: Workload) -> tuple[Array, Array]:
     """The length of each message's list, and whether the source sent it.
 
     Edge brokers open their other clusters in rounds. One that two clusters reach in the same round takes the event from
-    the lower-numbered one; which it is in time depends on how long each way takes.
+    the lower-numbered one; in real time it would be the faster one.
     """
     workload.check(clusters.topology.brokers)
     routes = ClusterRoutes(clusters.topology, clusters.members)
@@ -46,7 +46,7 @@ def merc_lists(clusters: Clusters, workload: Workload) -> tuple[Array, Array]:
 def _open(
     routes: ClusterRoutes, workload: Workload, events: Array, at: Array, came: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """The lists in the clusters that these events open, and of each opening its event, broker and cluster."""
+    """The lists in the clusters that these events open, and the event, broker and cluster of each opening."""
     row, cluster = np.nonzero(routes.cell[:, at].T >= 0)
     other = cluster != came[row]
     row, cluster = row[other], cluster[other]
@@ -62,14 +62,14 @@ def _open(
 def _count(
     inner: list[Topology], routes: ClusterRoutes, opening: Array, entry: Array, broker: Array, cluster: Array
 ) -> list[tuple[Array, Array]]:
-    """Sizes and hops of the messages, cluster by cluster: in each they are D-DBR's."""
+    """Sizes and hops of the messages, cluster by cluster: inside each they are those of D-DBR."""
     found = []
     sizes = np.bincount(opening, minlength=len(broker))
     for one in np.unique(cluster).tolist():
         mine = np.flatnonzero(cluster == one)
         offsets = np.concatenate(([0], np.cumsum(sizes[mine])))
-        entries = routes.place[one, entry[cluster[opening] == one]]
-        lists = destination_lists(inner[one], routes.place[one, broker[mine]], (offsets, entries))
+        entries = routes.position[one, entry[cluster[opening] == one]]
+        lists = destination_lists(inner[one], routes.position[one, broker[mine]], (offsets, entries))
         found.append((lists.size.astype(np.int64), lists.hop))
     return found
 
@@ -77,7 +77,7 @@ def _count(
 def _reached(
     clusters: Clusters, event: Array, entry: Array, cluster: Array, seen: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """The edge brokers that have an event for the first time: event, broker, the cluster it came in; and all seen."""
+    """The edge brokers that get an event for the first time: event, broker, the cluster it came in; and all seen."""
     n = clusters.topology.brokers
     edge = np.isin(entry, clusters.edge_brokers)
     key, first = np.unique(event[edge] * n + entry[edge], return_index=True)

@@ -1,7 +1,7 @@
-"""What the protocols need to know on the way: next hops, and MERC's lists at the edges of clusters; and their costs.
+"""Routing by the protocols: next hops, and MERC's lists at the edges of clusters; and the costs.
 
 D-DBR and FBR know one topology. MERC's brokers know their clusters: an edge broker adds the interested brokers of the
-cluster that it sends into, and those edge brokers of it behind which others are interested.
+cluster that it sends into, and those of its edge brokers beyond which others are interested.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MOST_SUBSCRIPTIONS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What takes how long, in nanoseconds.
+    """Durations in nanoseconds.
 
-    A broker is busy for ``receive`` with every message; for ``match`` and ``subscription`` for each stored one where
+    A broker is busy for ``receive`` with every message; for ``match``, and ``subscription`` for each stored one, where
     the protocol matches; for ``send`` with each message that leaves and ``entry`` with each destination in its list.
-    All that leaves, leaves when it is done, and is at the next broker after ``latency``. Every broker has
+    All messages leave when the work is done, and reach the next broker after ``latency``. Every broker has
     ``subscriptions`` of its own. MERC's edge brokers are ``edge_speed`` times as fast: the thesis gave them 8 cores.
     """
 
@@ -50,7 +50,7 @@ class Costs:
                 raise RoutingError(f"{field.name}: expected a whole number from {least} to {most:,}, found {value!r}")
 
     def check(self, brokers: int) -> None:
-        """Does no match take so long that sums of times leave 64 bits?"""
+        """Raise if a match takes so long that sums of times exceed 64 bits."""
         longest = int(self.match) + int(self.subscription) * int(self.subscriptions) * brokers
         if longest > _LONGEST:
             raise RoutingError(
@@ -66,22 +66,22 @@ class PlainRoutes:
         self.topology = topology
 
     def hop(self, broker: Array, cluster: Array, destination: Array) -> Array:
-        """The neighbour to send to, -1 where there is no path; ``cluster`` plays no part."""
+        """The neighbour to send to, -1 if there is no path; ``cluster`` is ignored."""
         return self.topology.next_hop[broker, destination].astype(np.int64)
 
 
 class ClusterRoutes:
-    """Next hops inside clusters, and whom an event must reach in each of them.
+    """Next hops inside clusters, and the brokers that an event must reach in each of them.
 
-    A *cell* is a connected part of a cluster: the whole of it, unless links are lost. Without a cell the others fall
-    into *groups* that hang together; an event enters a group through the edge brokers that it shares with the cell.
+    A *cell* is a connected component of a cluster: the whole of it, unless links are lost. Without a cell the others
+    fall into connected *groups*; an event enters a group through the edge brokers that it shares with the cell.
     """
 
     def __init__(self, topology: Topology, members: Sequence[Array]) -> None:
         self.topology = topology
         self.members = members
         n, clusters = topology.brokers, len(members)
-        self.place = np.full((clusters, n), -1, np.int64)  # of a broker among the members
+        self.position = np.full((clusters, n), -1, np.int64)  # index of a broker among the members
         sizes = np.array([len(brokers) for brokers in members], np.int64)
         self.start = np.concatenate(([0], np.cumsum(sizes * sizes)))  # of each cluster's table of next hops
         self.size = sizes
@@ -89,21 +89,21 @@ class ClusterRoutes:
         self.cell = np.full((clusters, n), -1, np.int64)
         cells: list[int] = []  # the cluster of each
         for cluster, brokers in enumerate(members):
-            self.place[cluster, brokers] = np.arange(len(brokers))
+            self.position[cluster, brokers] = np.arange(len(brokers))
             inner = self.inside(cluster)
             hop = inner.next_hop.astype(np.int64)
             self.hops[self.start[cluster] : self.start[cluster + 1]] = np.where(hop < 0, -1, brokers[hop]).ravel()
             alive = np.flatnonzero(inner.up)
-            lowest, part = np.unique((inner.distance[alive] >= 0).argmax(axis=1), return_inverse=True)
-            self.cell[cluster, brokers[alive]] = part + len(cells)
+            lowest, component = np.unique((inner.distance[alive] >= 0).argmax(axis=1), return_inverse=True)
+            self.cell[cluster, brokers[alive]] = component + len(cells)
             cells += [cluster] * len(lowest)
         self.cluster_of_cell = np.array(cells, np.int64)
         self._find_groups()
 
     def inside(self, cluster: int) -> Topology:
-        """One cluster, its members numbered from 0 in their order."""
-        place, links = self.place[cluster], self.topology.links
-        inner = place[links]
+        """One cluster, with its members numbered from 0 in order."""
+        position, links = self.position[cluster], self.topology.links
+        inner = position[links]
         return Topology(
             int(self.size[cluster]), inner[(inner >= 0).all(axis=1)], self.topology.up[self.members[cluster]]
         )
@@ -118,8 +118,8 @@ class ClusterRoutes:
         for own in np.flatnonzero(np.bincount(cell, minlength=cells) > 1):
             other = cell != own
             graph = coo_array((np.ones(other.sum()), (cell[other], cells + broker[other])), shape=(cells + n,) * 2)
-            count, part = connected_components(graph, directed=False)
-            self.group[own, broker[other]] = part[cells + broker[other]] + groups
+            count, component = connected_components(graph, directed=False)
+            self.group[own, broker[other]] = component[cells + broker[other]] + groups
             inside = broker[~other]
             doors = inside[self.group[own, inside] >= 0]
             pairs.append(np.stack((self.group[own, doors], doors)))
@@ -133,12 +133,12 @@ class ClusterRoutes:
 
     def hop(self, broker: Array, cluster: Array, destination: Array) -> Array:
         """The neighbour to send to inside the cluster, -1 where there is no path."""
-        row = self.start[cluster] + self.place[cluster, broker] * self.size[cluster]
-        hops: Array = self.hops[row + self.place[cluster, destination]]
+        row = self.start[cluster] + self.position[cluster, broker] * self.size[cluster]
+        hops: Array = self.hops[row + self.position[cluster, destination]]
         return hops
 
     def lists(self, cell: Array, row: Array, interested: Array) -> tuple[Array, Array]:
-        """Whom to send to in each of these cells: (row, broker), ascending.
+        """The brokers to send to in each of these cells: (row, broker), ascending.
 
         ``cell`` is per row; ``row`` and ``interested`` are the pairs of a row and a broker that is interested anywhere.
         """

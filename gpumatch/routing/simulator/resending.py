@@ -1,4 +1,4 @@
-"""The sources' part in a simulation: which brokers have which event, what is sent when, and what is sent again."""
+"""Sources in a simulation: which brokers have which event, what is sent when, and what is sent again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sources:
     """Keeps events until all interested brokers have them.
 
     A *pair* is an event and a broker that is interested in it. A *task* is one sending of an event, to those brokers
-    that do not have it then.
+    that do not have it yet.
     """
 
     def __init__(self, workload: Workload, brokers: int, keep_lists: bool) -> None:
@@ -26,7 +26,7 @@ class Sources:
         self._brokers, self._keep_lists = brokers, keep_lists
         self._event = np.repeat(np.arange(len(workload)), np.diff(workload.offsets))  # of each pair
         pairs = len(self._event)
-        self._keys = np.append(self._event * brokers + workload.destinations, LATEST)  # and one behind all
+        self._keys = np.append(self._event * brokers + workload.destinations, LATEST)  # and one after all
         self.reached = np.full(pairs, NOT_YET)  # by pair: when it was delivered
         self.hops = np.zeros(pairs, np.int64)
         self._parked = np.zeros(pairs, bool)  # pairs without a path, or with a source that is down
@@ -62,9 +62,9 @@ class Sources:
             self._offers[one].append(event[time == one])
 
     def start(self, lo: int, hi: int, topology: Topology, version: int, news: bool) -> tuple[Batch, int]:
-        """What sources hand to their brokers from ``lo`` to before ``hi``, and how much of it is sent again.
+        """Messages that sources hand to their brokers from ``lo`` to before ``hi``, and how many are sent again.
 
-        The known topology is the same all the time; ``news``: it is from ``lo`` on.
+        The known topology stays the same meanwhile; ``news``: it is new at ``lo``.
         """
         work = self.workload
         again = self._again(lo, news)
@@ -84,7 +84,7 @@ class Sources:
         return self._begin(events, time, event[ok], broker[ok], version), len(repeated)
 
     def _again(self, lo: int, news: bool) -> Array:
-        """The pairs to send again: of events that were noticed, and those parked if the topology is another."""
+        """The pairs to send again: of noticed events, and parked ones if the topology has changed."""
         pair = np.empty(0, np.int64)
         if self._times and self._times[0] == lo:
             events = np.unique(np.concatenate(self._offers.pop(heapq.heappop(self._times))))
@@ -118,17 +118,17 @@ class Sources:
         return Batch(time, source, alone, alone, task, np.zeros(len(events), np.int64), size, broker)
 
     def wanted(self, task: Array) -> tuple[Array, Array]:
-        """The brokers of these tasks, as pairs: the place in ``task``, and the broker."""
+        """The brokers of these tasks, as pairs: the index into ``task``, and the broker."""
         starts = self._starts[task]
         counts = self._starts[task + 1] - starts
         return np.repeat(np.arange(len(task)), counts), self._wanted[spans(starts, counts)].astype(np.int64)
 
 
-def _put(array: Array, places: Array, values: Array) -> Array:
-    """Values at places that may lie behind the end: the array grows by doubling."""
-    if len(places) and places[-1] >= len(array):
-        grown = np.zeros(max(int(places[-1]) + 1, 2 * len(array)), array.dtype)
+def _put(array: Array, positions: Array, values: Array) -> Array:
+    """Values at positions that may lie after the end: the array grows by doubling."""
+    if len(positions) and positions[-1] >= len(array):
+        grown = np.zeros(max(int(positions[-1]) + 1, 2 * len(array)), array.dtype)
         grown[: len(array)] = array
         array = grown
-    array[places] = values
+    array[positions] = values
     return array

@@ -1,4 +1,4 @@
-"""What came of a simulation: deliveries, messages and their lists, and the work of each broker."""
+"""Results of a simulation: deliveries, messages and their lists, and the work of each broker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpumatch.routing.simulator.traffic import Workload
 
 @dataclass(slots=True)
 class Counts:
-    """Sums over messages, as they go along.
+    """Running sums over messages.
 
-    ``sent``: messages over links, those that are lost too, and ``entries``: destinations in their lists, both by hop
+    ``sent``: messages over links, including lost ones, and ``entries``: destinations in their lists, both by hop
     from 1 on. ``sizes``: messages by the length of their lists. ``matches`` and ``busy`` (nanoseconds): by broker.
-    ``duplicates``: copies that found the event there already. ``lost``: messages lost on links or in the queues of
-    brokers that failed. ``again``: messages taken up again by brokers that hold them, and events by their sources.
+    ``duplicates``: copies of an event to a broker that had it already. ``lost``: messages lost on links or in the
+    queues of brokers that failed. ``again``: messages resent by brokers that hold them, and events by their sources.
     ``last``: when the last work was done.
     """
 
@@ -48,7 +48,7 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """What a simulation gave. Times are nanoseconds.
+    """Result of a simulation. Times are nanoseconds.
 
     One entry per delivery, by event, then by broker: ``event`` (its number in the workload), ``broker``, ``time``, when
     the broker was done with it, and ``hops`` that the delivered copy travelled. ``undelivered``: int64 (2, m), the
@@ -94,9 +94,9 @@ class Simulated:
 
     @property
     def delivered_with_path(self) -> float:
-        """The same, of the pairs whose source and broker are up and have a path when all failures are over.
+        """The same, among pairs whose source and broker are up and have a path when all failures are over.
 
-        A path for whatever protocol: FBR misses those where it is not the path that it had.
+        A path for any protocol: FBR misses pairs for which it is not the path that it had.
         """
         got, missing = (
             int(np.count_nonzero(self.topology.distance[self.workload.sources[event], broker] >= 0))
@@ -123,7 +123,7 @@ class Simulated:
         return self.counts.busy / max(self.counts.last - first, 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures that one looks at first."""
+        """The most important figures."""
         events = max(len(self.workload), 1)
         busiest = int(self.counts.busy.argmax()) if len(self.counts.busy) else -1
         return {
@@ -149,11 +149,11 @@ class Simulated:
 
 
 def _sum(a: Array, b: Array) -> Array:
-    """Sums of two lines, the shorter of which ends in zeros."""
+    """Sums of two sequences, the shorter of which is padded with zeros."""
     longer, shorter = (a.copy(), b) if len(a) > len(b) else (b.copy(), a)
     longer[: len(shorter)] += shorter
     return longer
 
 
-def _ratio(part: int | np.integer[Any], whole: int | np.integer[Any]) -> float:
-    return float(part) / float(whole) if whole else float("nan")
+def _ratio(share: int | np.integer[Any], whole: int | np.integer[Any]) -> float:
+    return float(share) / float(whole) if whole else float("nan")

@@ -1,19 +1,19 @@
-"""Events over an overlay of brokers that take their time: an exact simulation, many messages at a time.
+"""Events over an overlay of brokers that take time: an exact simulation, many messages at a time.
 
-A message takes ``latency`` from broker to broker. So all that arrives within one latency can be handled together: what
-comes of it arrives later. (With FBR, which matches at every hop, all that arrives within a latency and a match.) Each
+A message takes ``latency`` from broker to broker. So all that arrives within one latency can be handled together: its
+consequences arrive later. (With FBR, which matches at every hop, all that arrives within a latency and a match.) Each
 broker is a queue served in the order of arrival; ties are by event, then by sender. Times are whole nanoseconds and
 every answer is what a loop over single messages would give.
 
 The model: a broker routes a message by the topology that is known when it arrives, and holds it until the next hop has
-it. If it is lost on the link, the broker takes it up again as soon as the failure is noticed; but not before the next
-multiple of the latency after the message could have gone over one more link. A source keeps an event until all
-interested brokers have it, and knows at once which have (acknowledgements take no time). It sends the event again to
-those that do not have it when it is noticed that a broker has failed with a message of it, and when a broker cannot
-pass one on: for want of a path (then the broker also tries again when the topology is another) or, in MERC, because the
-topology is not any more the one that the event was sent under. To brokers without a path it sends when a repair is
-noticed. FBR does none of this: its trees stay as they were and what is lost is lost. They are the trees of next hops
-from each source; a flood's first copies, as in ``Network``, may take other shortest paths.
+it. If it is lost on the link, the broker sends it again as soon as the failure is noticed, but not before the next
+multiple of the latency after the message could have crossed one more link. A source keeps an event until all interested
+brokers have it, and knows immediately which have (acknowledgements take no time). It sends the event again to those
+that do not have it when it is noticed that a broker has failed with a message of it, and when a broker cannot pass one
+on: for lack of a path (then the broker also tries again when the topology changes) or, in MERC, because the topology is
+no longer the one that the event was sent under. To brokers without a path it sends when a repair is noticed. FBR does
+none of this: its trees stay as they were, and what is lost is lost. They are the trees of next hops from each source; a
+flood's first copies, as in ``Network``, may take other shortest paths.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def simulate(
 ) -> Simulated:
     """Send the workload's events through the overlay.
 
-    ``protocol``: d-dbr, merc (which needs ``Clusters``; the others take their topology) or fbr. ``progress`` is told
-    how many deliveries there are.
+    ``protocol``: d-dbr, merc (which needs ``Clusters``; the others take their topology) or fbr. ``progress`` gets the
+    number of deliveries so far.
     """
     expect("overlay", overlay, Topology, Clusters)
     expect("workload", workload, Workload, hint="Workload.of_matcher(matcher, events, times, sources) asks a matcher")
@@ -69,27 +69,27 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a window's messages, sorted by broker and arrival, mean to the brokers that they arrive at."""
+    """What a window's messages, sorted by broker and arrival, mean to the brokers that they reach."""
 
     event: Array
-    client: Array  # it comes from a client: published here, or sent again
+    client: Array  # from a client: published here, or sent again
     pair: Array  # of event and broker, -1 if not interested
     fresh: Array  # it is delivered here
     opens: Array  # MERC: this broker sends it on into other clusters
-    stale: Array  # … or would, but the topology is another by now
+    stale: Array  # … or would, but the topology has changed
     dropped: Array  # it is for this broker, which has it already
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """The messages that the brokers of a window send, by the message that they come from."""
+    """Messages that the brokers of a window send, by the message that they come from."""
 
     row: Array
     cluster: Array
     hop: Array
     size: Array
     entries: Array
-    stuck: Array  # by entry of the window's messages: has no path
+    stuck: Array  # by entry of the window's messages: without a path
 
 
 class _Run:
@@ -108,13 +108,13 @@ class _Run:
         self.protocol, self.clusters, self.costs = protocol, clusters, costs
         self.outages = failures.outages(topology)
         self.sources = Sources(workload, n, keep_lists=clusters is not None)
-        self.free = np.zeros(n, np.int64)  # when each broker is done with all that it has
+        self.free = np.zeros(n, np.int64)  # when each broker has finished all its work
         self.counts = Counts.of(n)
         self.width = costs.latency  # of a window
         if protocol == "fbr":
             self.width += costs.receive + costs.match + costs.subscription * costs.subscriptions * n + costs.send
         self.calendar = Calendar(self.width)
-        self.edge = np.full(n, -1)  # the place of each edge broker among them
+        self.edge = np.full(n, -1)  # index of each edge broker among them
         if clusters is not None:
             self.edge[clusters.edge_brokers] = np.arange(len(clusters.edge_brokers))
         # By task and edge broker; the last column, of all other brokers, stays false.
@@ -155,11 +155,11 @@ class _Run:
         return min(times if first is None else (*times, first), default=None)
 
     def _window(self, lo: int, hi: int, arrived: Batch) -> None:
-        """All that arrives from ``lo`` to before ``hi``, a time without changes of the topology but at its start."""
+        """Everything that arrives from ``lo`` to before ``hi``, when the topology changes at most at ``lo``."""
         news = self._look_around(lo)
         started, again = self.sources.start(lo, hi, self.topology, self.version, news)
         self.counts.again += again
-        batch = Batch.of([part for part in (arrived, started) if len(part)])
+        batch = Batch.of([it for it in (arrived, started) if len(it)])
         if not len(batch):
             return
         event = self.sources.task_event[batch.task]
@@ -173,7 +173,7 @@ class _Run:
         self._leave(batch, look, sent, depart, failed)
 
     def _look_around(self, time: int) -> bool:
-        """Failures and repairs of this time, and those that are known from it on; is the known topology another?"""
+        """Apply failures and repairs at this time, and those known from it on; has the known topology changed?"""
         if time in self.outages.changed:
             self.free[self.outages.changed[time]] = 0  # an empty queue
         version = self.outages.version(time)
@@ -184,7 +184,7 @@ class _Run:
         return True
 
     def _look(self, batch: Batch) -> tuple[_Look, Array]:
-        """Also the message of each entry."""
+        """The look of a window's messages, and the message of each entry."""
         event = self.sources.task_event[batch.task]
         row = np.repeat(np.arange(len(batch)), batch.size)
         mine = np.zeros(len(batch), bool)
@@ -214,7 +214,7 @@ class _Run:
             row, cluster, entry = (np.concatenate(both) for both in zip((row, cluster, entry), more, strict=True))
         hop = self.routes.hop(batch.broker[row], cluster, entry)
         stuck = np.zeros(len(batch.entries), bool)
-        stuck[on[hop[: len(on)] < 0]] = True  # an edge broker has a path to all that it adds
+        stuck[on[hop[: len(on)] < 0]] = True  # an edge broker has a path to everyone that it adds
         if stuck.any():
             row, cluster, entry, hop = (column[hop >= 0] for column in (row, cluster, entry, hop))
         clusters = 1 if self.clusters is None else len(self.clusters) + 1
@@ -227,21 +227,21 @@ class _Run:
         return _Sent(row[first], cluster[first], hop[first], size, entry[order], stuck)
 
     def _open(self, batch: Batch, rows: Array) -> tuple[Array, Array, Array]:
-        """MERC: what these messages become in the clusters that they did not come from: row, cluster, destination."""
+        """MERC: row, cluster and destination of these messages in the clusters that they did not come from."""
         assert isinstance(self.routes, ClusterRoutes)
         routes = self.routes
         broker = batch.broker[rows]
         at, cluster = np.nonzero(routes.cell[:, broker].T >= 0)
         other = cluster != batch.cluster[rows][at]
         at, cluster = at[other], cluster[other]
-        place, wanted = self.sources.wanted(batch.task[rows[at]])
-        opening, entry = routes.lists(routes.cell[cluster, broker[at]], place, wanted)
+        which, wanted = self.sources.wanted(batch.task[rows[at]])
+        opening, entry = routes.lists(routes.cell[cluster, broker[at]], which, wanted)
         row, cluster = rows[at[opening]], cluster[opening]
         away = entry != batch.broker[row]
         return row[away], cluster[away], entry[away]
 
     def _service(self, batch: Batch, look: _Look, sent: _Sent) -> Array:
-        """How long each message takes its broker."""
+        """How long each message keeps its broker busy."""
         costs, stored = self.costs, self.costs.subscriptions
         match = costs.match + costs.subscription * np.where(self._matches_all(look), stored * len(self.free), stored)
         service = costs.receive + np.where(self._matches(look), match, 0)
@@ -257,7 +257,7 @@ class _Run:
         return np.ones(len(look.event), bool) if self.protocol == "fbr" else look.client | look.fresh | look.opens
 
     def _matches_all(self, look: _Look) -> Array:
-        """Where the subscriptions of other brokers are matched too."""
+        """Where the subscriptions of other brokers are matched, too."""
         return np.ones(len(look.event), bool) if self.protocol == "fbr" else look.client | look.opens
 
     def _account(self, batch: Batch, look: _Look, service: Array, depart: Array, failed: Array) -> None:
@@ -276,7 +276,7 @@ class _Run:
             self.opened[batch.task[opened], self.edge[batch.broker[opened]]] = True
 
     def _leave(self, batch: Batch, look: _Look, sent: _Sent, depart: Array, failed: Array) -> None:
-        """Put messages on links; what does not get on, brokers take up again or sources are told of."""
+        """Put messages on links; those that fail to get on are held by brokers or reported to sources."""
         latency, detection = self.costs.latency, self.outages.detection
         back = -(-(depart + latency) // latency) * latency  # when it is seen that a message went no further
         done = failed < 0
@@ -303,22 +303,22 @@ class _Run:
             self.calendar.add(flying)
 
     def _go_back(self, batch: Batch, look: _Look, stuck: Array, depart: Array, back: Array) -> None:
-        """Tell the sources what cannot go on; what has no path, brokers hold until the topology is another.
+        """Report to the sources what cannot go on; brokers hold what has no path until the topology changes.
 
-        ``back``: when they are told, -1 for what is gone with its broker.
+        ``back``: when it is reported, -1 for what is gone with its broker.
         """
         row = np.repeat(np.arange(len(batch)), batch.size)
         stuck = stuck & (back[row] >= 0)
         rows = np.unique(row[stuck])
-        told = np.union1d(rows, np.flatnonzero(look.stale & (back >= 0)))
-        self.sources.notice(back[told], look.event[told])
+        reported = np.union1d(rows, np.flatnonzero(look.stale & (back >= 0)))
+        self.sources.notice(back[reported], look.event[reported])
         if self.version < len(self.outages.times):
             news = self.outages.times[self.version] + self.outages.detection
-            held = replace(batch, arrive=np.maximum(back, news), sender=batch.broker)
-            self._hold(held.only(stuck), depart[rows])
+            kept = replace(batch, arrive=np.maximum(back, news), sender=batch.broker)
+            self._hold(kept.only(stuck), depart[rows])
 
     def _hold(self, messages: Batch, since: Array) -> None:
-        """Brokers take messages up again when these "arrive"; if they fail before, the sources are told."""
+        """Brokers resend messages when these "arrive"; if a broker fails before, it is reported to the sources."""
         failed = self.outages.lost_at_broker(messages.broker, since, messages.arrive)
         gone = failed >= 0
         self.sources.notice(failed[gone] + self.outages.detection, self.sources.task_event[messages.task[gone]])
@@ -339,18 +339,18 @@ class _Run:
 
 
 def _departures(broker: Array, arrive: Array, service: Array, free: Array) -> Array:
-    """When each message is done with: brokers serve in the order of arrival. Sorted by broker, then by arrival.
+    """When each message is finished: brokers serve in the order of arrival. Sorted by broker, then by arrival.
 
-    A message starts when it is there and the one before it is done: over the messages up to it, the latest of
-    (arrival - work before) plus the work before it. ``free`` is when the brokers can start, and is brought up to date.
+    A message starts when it has arrived and the one before it is finished: over the messages up to it, the latest of
+    (arrival - work before) plus the work before it. ``free`` is when the brokers can start, and is updated.
     """
     first = np.flatnonzero(np.diff(broker, prepend=-1))
-    part = np.cumsum(np.diff(broker, prepend=broker[0]) != 0)
+    queue = np.cumsum(np.diff(broker, prepend=broker[0]) != 0)
     before = np.cumsum(service) - service
-    before -= before[first][part]
-    slack = np.maximum(arrive, free[broker]) - before  # a later one of a broker is not ready before its first one
+    before -= before[first][queue]
+    slack = np.maximum(arrive, free[broker]) - before  # no later message of a broker is ready before its first one
     low = int(slack.min())
-    lift = part * (int(slack.max()) - low + 1)  # so that the running maximum starts anew with every broker
+    lift = queue * (int(slack.max()) - low + 1)  # so that the running maximum starts anew with every broker
     depart: Array = np.maximum.accumulate(slack - low + lift) - lift + low + before + service
     last = np.append(first[1:], len(broker)) - 1
     free[broker[last]] = depart[last]
@@ -358,7 +358,7 @@ def _departures(broker: Array, arrive: Array, service: Array, free: Array) -> Ar
 
 
 def _first(among: Array, key: Array) -> Array:
-    """Which of those that are true are the first with their key?"""
+    """Which of the true ones are the first with their key?"""
     rows = np.flatnonzero(among)
     found = np.zeros(len(among), bool)
     found[rows[np.unique(key[rows], return_index=True)[1]]] = True
@@ -366,7 +366,7 @@ def _first(among: Array, key: Array) -> Array:
 
 
 def _longer(array: Array, length: int) -> Array:
-    """The same rows and more, all false, if there are fewer than ``length``; it grows by doubling."""
+    """The same rows, and more that are false if there are fewer than ``length``; it grows by doubling."""
     if len(array) >= length:
         return array
     grown = np.zeros((max(length, 2 * len(array)), array.shape[1]), bool)

@@ -16,14 +16,14 @@ from gpumatch.routing.overlays.checks import expect, whole
 
 SECOND = 1_000_000_000  # times are whole nanoseconds, so that a simulation is exact
 LATEST = 1 << 48  # some 78 hours
-_CELLS = 1 << 20  # random numbers that are drawn at once
+_CELLS = 1 << 20  # random numbers drawn together
 
 
 @dataclass(frozen=True, eq=False)
 class Workload:
     """Events in the order of their times.
 
-    ``times`` are nanoseconds from the start; the brokers that are interested in event ``e`` are
+    ``times`` are nanoseconds from the start; the brokers interested in event ``e`` are
     ``destinations[offsets[e] : offsets[e + 1]]``: distinct, ascending. The source may be one of them.
     """
 
@@ -61,7 +61,7 @@ class Workload:
         return f"<Workload: {len(self):,} events in {seconds:.3g} s, {len(self.destinations):,} deliveries asked for>"
 
     def check(self, brokers: int) -> None:
-        """Are sources and destinations among so many brokers?"""
+        """Raise unless all sources and destinations are among ``brokers`` brokers."""
         for name in ("sources", "destinations"):
             numbers = getattr(self, name)
             bad = numbers[(numbers < 0) | (numbers >= brokers)]
@@ -70,7 +70,7 @@ class Workload:
 
     @classmethod
     def random(cls, brokers: int, events: int, rate: float, interested: float, seed: int) -> Workload:
-        """Events at random times, ``rate`` a second, from random sources, each to a random share of the brokers."""
+        """Events at random times, ``rate`` per second, from random sources, each to a random share of the brokers."""
         brokers, events = whole("brokers", brokers), whole("events", events)
         expect("rate", rate, Real)
         expect("interested", interested, Real)
@@ -102,12 +102,12 @@ class Workload:
 
 
 def random_brokers(rng: np.random.Generator, events: int, brokers: int, chosen: int) -> Array:
-    """So many distinct brokers for each event, ascending, one event after the other."""
+    """``chosen`` distinct brokers for each event, ascending, in the order of events."""
     if chosen == brokers:
         return np.tile(np.arange(brokers), events)
     step = max(1, _CELLS // brokers)
-    parts = [np.empty(0, np.int64)]
+    found = [np.empty(0, np.int64)]
     for first in range(0, events, step):
         drawn = rng.random((min(step, events - first), brokers))
-        parts.append(np.sort(np.argpartition(drawn, chosen, axis=1)[:, :chosen], axis=1).ravel())
-    return np.concatenate(parts)
+        found.append(np.sort(np.argpartition(drawn, chosen, axis=1)[:, :chosen], axis=1).ravel())
+    return np.concatenate(found)
