@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpumatch.errors import SchemaError, nearest
+from gpumatch.errors import SchemaError, StorageError, nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,3 +78,11 @@ def map_in_arrow(frame: DataFrame, function: Callable[[Any], Iterator[Any]], sch
             return frame.mapInArrow(function, schema)
         finally:
             functions.require_minimum_pandas_version = ask
+
+
+def absolute(index: str | os.PathLike[str]) -> str:
+    """An absolute path: executors have a different working directory."""
+    path = os.fspath(index)
+    if "://" in path:
+        raise StorageError(f"{path} is not a folder that Python can open: use a mounted path, or pass a Matcher")
+    return os.path.abspath(path)

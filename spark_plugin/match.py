@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 import gpumatch as gm
-from gpumatch.errors import SchemaError, StorageError
+from gpumatch.errors import SchemaError
 from gpumatch.spark.answers import OUTPUTS, Output
-from gpumatch.spark.frames import check_frame, is_local, map_in_arrow, own_python, select
+from gpumatch.spark.frames import absolute, check_frame, is_local, map_in_arrow, own_python, select
 from gpumatch.spark.ship import ship
 from gpumatch.spark.worker import Query
 
@@ -124,7 +124,7 @@ def _mapped(
 ) -> DataFrame:
     session = selected.sparkSession
     is_shipped = isinstance(index, gm.Matcher)
-    where = ship(session, index) if isinstance(index, gm.Matcher) else _absolute(index)
+    where = ship(session, index) if isinstance(index, gm.Matcher) else absolute(index)
     plain = selected.toDF(*(f"c{i}" for i in range(len(selected.columns))))  # mapInArrow fails on names with dots
     with own_python(session):
         return map_in_arrow(plain, _task(function, where, is_shipped, asdict(query)), schema)
@@ -165,18 +165,10 @@ def _matcher(index: str | os.PathLike[str] | gm.Matcher, id_type: str | None) ->
     if isinstance(index, gm.Matcher):
         return index
     if id_type is None:
-        return gm.load(_absolute(index), device="cpu", mmap=True)
+        return gm.load(absolute(index), device="cpu", mmap=True)
     if id_type not in ("string", "bigint"):
         raise ValueError(f"id_type must be 'string' or 'bigint', found {id_type!r}")
     return None
-
-
-def _absolute(index: str | os.PathLike[str]) -> str:
-    """An absolute path: executors have a different working directory."""
-    path = os.fspath(index)
-    if "://" in path:
-        raise StorageError(f"{path} is not a folder that Python can open: use a mounted path, or pass a Matcher")
-    return os.path.abspath(path)
 
 
 def _check_types(columns: StructType, schema: gm.Schema) -> None:

@@ -7,12 +7,14 @@ crash at any instant leaves the old index or the new one. There is no pickle: op
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import io
 import json
 import os
 import re
+import shutil
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,9 +32,10 @@ from gpumatch.store.verified import facts_of, is_marked, mark
 Verify: TypeAlias = "bool | Literal['once']"
 
 FORMAT = 5
-FEATURES = frozenset({"patterns"})  # a reader must refuse an index with features that it does not know
+FEATURES = frozenset({"patterns", "shards"})  # a reader must refuse an index with features that it does not know
 MANIFEST = "manifest.json"
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
+_SHARD = re.compile(r"shard-[0-9]+-[0-9a-f]{16}")
 _DRAFT = re.compile(r"\.(manifest\.json|s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy)\.[0-9]+\.tmp")
 
 
@@ -76,11 +79,39 @@ def _write(
     _sync_folder(folder)  # files must be on disk before the manifest that names them
     _replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())
     _sync_folder(folder)
-    named = {entry["file"] for segment in entries for entry in segment["arrays"].values()}
-    for stale in folder.iterdir():
-        if _DRAFT.fullmatch(stale.name) or (_OWN_FILE.fullmatch(stale.name) and stale.name not in named):
-            stale.unlink(missing_ok=True)
+    _remove_stale(folder, {entry["file"] for segment in entries for entry in segment["arrays"].values()})
     return digest
+
+
+def write_shards(path: str | os.PathLike[str], shards: Sequence[str]) -> str:
+    """Make one index of indexes in folders below ``path``, which ``shard_name`` named. Returns the digest."""
+    folder = Path(path)
+    with _locked(folder):
+        found = [read_manifest(folder / name) for name in shards]
+        features = {"shards"}.union(*(manifest["features"] for manifest in found))
+        meta = {key: found[0][key] for key in ("schema", "index", "memory_limit")}
+        entries = [{"folder": name, "checksum": each["checksum"]} for name, each in zip(shards, found, strict=True)]
+        manifest = {"format": FORMAT, **meta, "features": sorted(features), "shards": entries, "segments": []}
+        digest = _digest(manifest)
+        _replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())
+        _sync_folder(folder)
+        _remove_stale(folder, set(shards))
+    return digest
+
+
+def shard_name(number: int, digest: str) -> str:
+    return f"shard-{number}-{digest[:16]}"
+
+
+def _remove_stale(folder: Path, named: set[str]) -> None:
+    """Remove what the manifest no longer names."""
+    for stale in folder.iterdir():
+        if stale.name in named:
+            continue
+        if _SHARD.fullmatch(stale.name):
+            shutil.rmtree(stale, ignore_errors=True)
+        elif _DRAFT.fullmatch(stale.name) or _OWN_FILE.fullmatch(stale.name):
+            stale.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = True) -> Stored:
@@ -113,10 +144,25 @@ def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Ver
             for name, entry in segment["arrays"].items()
         }
         segments.append(({key: value for key, value in segment.items() if key != "arrays"}, arrays))
-    meta = {key: value for key, value in manifest.items() if key not in ("segments", "checksum")}
+    shards = [_read_shard(folder, entry, mmap, verify) for entry in manifest.get("shards", [])]
+    segments += [segment for shard in shards for segment in shard.segments]
+    meta = {key: value for key, value in manifest.items() if key not in ("segments", "shards", "checksum")}
     if verify == "once" and not marked:
         mark(folder, digest, before)
-    return Stored(meta, segments, digest, sum(entry["size"] for entry in entries))
+    nbytes = sum(entry["size"] for entry in entries) + sum(shard.nbytes for shard in shards)
+    return Stored(meta, segments, digest, nbytes)
+
+
+def _read_shard(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: Verify) -> Stored:
+    name = str(entry["folder"])
+    if not _SHARD.fullmatch(name):
+        raise StorageError(f"the manifest of {str(folder)!r} names {name!r}, which is no shard of an index")
+    if not (folder / name).is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / name))
+    shard = read(folder / name, mmap, verify)
+    if shard.digest != entry["checksum"]:
+        raise StorageError(f"{str(folder / name)!r} is another version than its manifest says; build the index again")
+    return shard
 
 
 def _check_names(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -179,7 +225,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _check_target(folder: Path) -> None:
     """Raise unless the folder is empty or holds an index, whole or damaged, or what a crash left of one."""
     names = sorted(os.listdir(folder))
-    others = [name for name in names if not (_OWN_FILE.fullmatch(name) or _DRAFT.fullmatch(name))]
+    others = [name for name in names if not any(own.fullmatch(name) for own in (_OWN_FILE, _DRAFT, _SHARD))]
     if others and not (MANIFEST in others and (_has_manifest(folder) or len(others) < len(names))):
         raise StorageError(
             f"cannot save in {str(folder)!r}: it holds other files ({others[0]!r}); name a new or empty directory"
