@@ -93,7 +93,7 @@ class Matcher:
         """Add expressions by id, as text or built with ``col``. All are added or, on an error, none.
 
         With ``on_error="collect"`` the good ones are added and the bad ones returned. ``destination``, here and in the
-        other methods to add: a string or an integer for all of them, or a list or array with one (or None) for each.
+        other methods that add: a string or an integer for all of them, or a list or array with one (or None) for each.
         ``weight``, likewise: a number by which ``top`` finds the heaviest.
         """
         _check_mapping("add", subscriptions)

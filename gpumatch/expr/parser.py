@@ -252,8 +252,8 @@ class _Parser:
             self.next()
             return self.slot(kind)
         if token.kind in ("name", "quoted"):
-            hint = f"; a string is written in single quotes: '{token.text}'"
-            raise self.error(f"a constant is expected, found attribute {token.text!r}{hint}")
+            hint = f"two attributes cannot be compared, and a string is written in single quotes: '{token.text}'"
+            raise self.error(f"a constant is expected, found attribute {token.text!r}; {hint}")
         raise self.expected("a constant")
 
     def slot(self, kind: SlotKind) -> Slot:

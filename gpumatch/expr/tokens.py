@@ -161,5 +161,6 @@ def _bad(text: str, found: str, position: int) -> ParseError:
     if found[0] in "0123456789":
         return ParseError(f"malformed number {found!r}", text, position)
     if found in "+-":
-        return ParseError(f"unexpected {found!r}; a sign stands right before a number", text, position)
+        hint = "there is no arithmetic, and a sign stands right before a number"
+        return ParseError(f"unexpected {found!r}; {hint}", text, position)
     return ParseError(f"unexpected character {found[0]!r}", text, position)

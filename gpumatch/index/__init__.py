@@ -116,5 +116,6 @@ def params_from(facts: Mapping[str, Any]) -> IndexParams:
     """Parameters from the output of ``IndexParams.to_dict``."""
     kind = KINDS.get(str(facts.get("kind")))
     if kind is None:
-        raise StorageError(f"the saved index is of kind {facts.get('kind')!r}, which this version does not know")
+        hint = "upgrade gpumatch, or import the module that registers it"
+        raise StorageError(f"the saved index is of kind {facts.get('kind')!r}, which is not known here; {hint}")
     return kind.params(**{name: value for name, value in facts.items() if name != "kind"})

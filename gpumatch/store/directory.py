@@ -176,7 +176,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
-        what = "is not a saved index: it has no manifest.json" if folder.is_dir() else "is not there"
+        what = "is not a saved index: it has no manifest.json" if folder.is_dir() else "does not exist"
         raise StorageError(f"{str(folder)!r} {what}") from None
     except NotADirectoryError:
         raise StorageError(f"{str(folder)!r} is a file; a saved index is a directory") from None

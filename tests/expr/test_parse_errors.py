@@ -12,7 +12,7 @@ CASES = """
 x =
    ^ expected a constant, found the end of the text
 x = y
-    ^ found attribute 'y'; a string is written in single quotes: 'y'
+    ^ found attribute 'y'; two attributes cannot be compared, and a string is written in single quotes: 'y'
 true = 5
        ^ a name that is a keyword is written in double quotes: "true"
 x = 1 AND not > 5

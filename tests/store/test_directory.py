@@ -417,7 +417,7 @@ def test_what_is_no_index(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "list").mkdir()
     (tmp_path / "list" / "manifest.json").write_text("[]")
-    with pytest.raises(gm.StorageError, match="is not there"):
+    with pytest.raises(gm.StorageError, match="does not exist"):
         gm.load(tmp_path / "nowhere")
     with pytest.raises(gm.StorageError, match="it has no manifest"):
         gm.load(tmp_path)
@@ -500,5 +500,5 @@ def test_an_index_of_an_unknown_kind(saved: Path) -> None:
     held = manifest(saved)
     held["segments"][0]["parts"][0]["index"] = {"kind": "oracle"}
     write_manifest(saved, held)
-    with pytest.raises(gm.StorageError, match="of kind 'oracle', which this version does not know"):
+    with pytest.raises(gm.StorageError, match="of kind 'oracle', which is not known here; upgrade"):
         gm.load(saved)
