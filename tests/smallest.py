@@ -90,7 +90,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/index/trials.py": dict.fromkeys(
         ("_ALIKE", "_EVENTS", "_FEW_EVENTS", "_LEAST", "_SAMPLE"), "index/test_trials.py"
     ),
-    "spark_plugin/worker.py": dict.fromkeys(("SLICE_ROWS", "SLICE_BYTES"), "spark/test_worker.py"),
+    "spark_plugin/answers.py": dict.fromkeys(("SLICE_ROWS", "SLICE_BYTES", "SLICE_IDS"), "spark/test_worker.py"),
 }
 # Numbers that switch no path between the same answers: limits, layouts, marks, figures of cost, what a device has.
 FIXED: dict[str, str] = {
@@ -152,7 +152,8 @@ FIXED: dict[str, str] = {
     "kernels/predicates.py": "FALSE TRUE UNKNOWN",
     "kernels/psthash.py": "RECORD",
     "kernels/tama.py": "BASE BRICK CELLS CODES FACTS HEIGHTS LEFT LOOKUPS TOP WORDS",
-    "spark_plugin/worker.py": "OPEN_INDEXES",
+    "spark_plugin/build.py": "_SAMPLE",
+    "spark_plugin/shards.py": "REPORTED",
 }
 # Modules that only draw, time, count or show.
 OUTSIDE = (
