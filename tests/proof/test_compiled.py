@@ -224,7 +224,7 @@ def test_a_fit_kernel(tmp_path: Path) -> None:
     [
         (indexed_by_variable, "uses 128 bytes of local memory"),
         (too_much_at_once, "spills registers: "),
-        (much_shared, "has 25.0 % occupancy, for want of shared memory"),
+        (much_shared, "has 25.0 % occupancy, limited by shared memory"),
         (more_shared_than_there_is, "uses too much shared data"),
         (not_typed, "Unknown attribute 'nonsense'"),
     ],
@@ -287,7 +287,7 @@ def test_check_names_what_it_found(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         "error: 3 problems in 1 compiled kernels",
         "a.b for sm_90: spills registers: 16 bytes of stores, 24 of loads",
         "a.b for sm_90: uses 64 bytes of local memory",
-        "a.b for sm_90: has 12.5 % occupancy, for want of registers",
+        "a.b for sm_90: has 12.5 % occupancy, limited by registers",
     ]
     assert main(["kernels", "--arch", "sm_90"]) == 0
     shown = capsys.readouterr().out

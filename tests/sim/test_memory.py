@@ -15,7 +15,7 @@ from gpumatch.device_memory import library
 from gpumatch.index import KINDS, IndexParams
 from tests.conformance.device_suite import EVENTS, filled, numbers, strings, there
 
-SINGLE = "not enough free memory to match a single event"
+SINGLE = "not have enough memory to match a single event"
 
 
 @contextmanager
