@@ -49,12 +49,8 @@ def main() -> None:
             calls[f"{name}, written"] = partial(_seconds, frame, f"{folder}/out")
         seconds = in_turns(calls, given.repeats)
     cost = {name: found * cores / given.events * 1e6 for name, found in seconds.items()}
-    table = headed(
-        f"{given.events:,} bars, {given.subscriptions:,} alerts, {cores} cores",
-        "core-µs per event",
-        "dropped",
-        "written",
-    )
+    title = f"{given.events:,} bars, {given.subscriptions:,} alerts, {cores} cores"
+    table = headed(title, "core-µs per event", "dropped", "written")
     for name in frames:
         table.add_row(name, *(f"{cost[f'{name}, {sink}']:.1f}" for sink in ("dropped", "written")))
     terminal().print(table, builds)
