@@ -165,7 +165,7 @@ def _matcher(index: str | os.PathLike[str] | gm.Matcher, id_type: str | None) ->
     if isinstance(index, gm.Matcher):
         return index
     if id_type is None:
-        return gm.load(absolute(index), device="cpu", mmap=True)
+        return gm.load(absolute(index), device="cpu", verify="once")
     if id_type not in ("string", "bigint"):
         raise ValueError(f"id_type must be 'string' or 'bigint', found {id_type!r}")
     return None
