@@ -84,7 +84,7 @@ def constant_text(value: Constant | Slot) -> str:
     if isinstance(value, float):
         if math.isinf(value):
             return "INFINITY" if value > 0 else "-INFINITY"
-        return f"{value:.1f}" if 1e16 <= abs(value) < _BEYOND else repr(value)  # repr may be another integer there
+        return f"{value:.1f}" if 1e16 <= abs(value) < _BEYOND else float.__repr__(value)  # repr may be another integer there
     if isinstance(value, Timestamp):
         return f"TIMESTAMP '{timestamp_text(value)}'"
     if isinstance(value, dt.date):
