@@ -84,7 +84,8 @@ def constant_text(value: Constant | Slot) -> str:
     if isinstance(value, float):
         if math.isinf(value):
             return "INFINITY" if value > 0 else "-INFINITY"
-        return f"{value:.1f}" if 1e16 <= abs(value) < _BEYOND else float.__repr__(value)  # repr may be another integer there
+        # There the shortest text may be that of another integer.
+        return f"{value:.1f}" if 1e16 <= abs(value) < _BEYOND else float.__repr__(value)
     if isinstance(value, Timestamp):
         return f"TIMESTAMP '{timestamp_text(value)}'"
     if isinstance(value, dt.date):
