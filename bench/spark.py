@@ -7,8 +7,6 @@ to Parquet. All outputs are timed in turns, the best of ``--repeats``; each is c
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import tempfile
 import time
 from functools import partial
@@ -19,6 +17,7 @@ import pyarrow.parquet as pq
 
 import gpumatch as gm
 from generators.stocks import demo
+from gpumatch.cli.demo import local_session
 from gpumatch.spark import build_index, count_subscriptions, match_events
 from gpumatch.workloads import stocks
 from measuring.clock import in_turns
@@ -34,9 +33,9 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=8, metavar="N")
     parser.add_argument("--out", type=Path, default=RESULTS / "spark.json")
     given = parser.parse_args()
-    spark = _session()
-    cores = spark.sparkContext.defaultParallelism
     with tempfile.TemporaryDirectory() as folder:
+        spark = local_session(Path(folder, "spark.log"))
+        cores = spark.sparkContext.defaultParallelism
         alerts, bars = demo(given.subscriptions, given.events)
         pq.write_table(bars, f"{folder}/bars.parquet", row_group_size=50_000)
         pq.write_table(alerts, f"{folder}/alerts.parquet")
@@ -55,26 +54,6 @@ def main() -> None:
         table.add_row(name, *(f"{cost[f'{name}, {sink}']:.1f}" for sink in ("dropped", "written")))
     terminal().print(table, builds)
     save(given.out, {"machine": machine(), "options": {**vars(given), "out": ""}, "core_us": cost, "build_s": builds})
-
-
-def _session() -> Any:
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    cores = min(8, os.cpu_count() or 1)
-    settings = {
-        "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.log.level": "ERROR",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.files.minPartitionNum": str(2 * cores),
-        "spark.sql.shuffle.partitions": str(cores),
-    }
-    builder = SparkSession.builder.master(f"local[{cores}]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def _builds(spark: Any, folder: str, shards: int) -> dict[str, float]:

@@ -140,7 +140,7 @@ def _on_spark(console: Console, folder: Path, rng: np.random.Generator) -> Outco
 
     already = SparkSession.getActiveSession()
     with _step(console, "Starting Spark"):
-        spark = already or _session(folder / "spark.log")
+        spark = already or local_session(folder / "spark.log")
     cores = spark.sparkContext.defaultParallelism
     try:
         with _step(console, "Building the index from the alerts' text"):
@@ -160,7 +160,7 @@ def _on_spark(console: Console, folder: Path, rng: np.random.Generator) -> Outco
     return Outcome(matcher, f"on Spark, {cores} cores", seconds, join)
 
 
-def _session(log: Path) -> SparkSession:
+def local_session(log: Path) -> SparkSession:
     """A local session; the JVM's standard error goes to the log."""
     from pyspark.sql import SparkSession
 
