@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 SCRIPT = """
 import sys
 import gpumatch as gm
-from gpumatch.spark import build_index, match_events
+from gpumatch.spark import build_index, count_subscriptions, match_events, register
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
@@ -25,6 +25,11 @@ matcher = build_index(rules, sys.argv[1], schema={"px": "float64"})
 events = spark.sql("SELECT 1.5D AS px, map('a', 1) AS other")
 for index in (sys.argv[1], matcher):
     print([tuple(row) for row in match_events(events, index).collect()])
+print([row.subscriptions for row in match_events(events, matcher, output="array", columns=[]).collect()])
+print(sorted(tuple(row) for row in count_subscriptions(events, matcher).collect()))
+register(spark)
+print([row[0] for row in spark.sql(f"SELECT match_ids('{sys.argv[1]}', 'px', 1.5D)").collect()])
+print([row[0] for row in spark.sql(f"SELECT * FROM match_events(TABLE(SELECT 1.5D AS px), '{sys.argv[1]}')").collect()])
 try:
     match_events(spark.sql("SELECT 'x' AS px"), matcher)
 except gm.SchemaError as error:
@@ -44,4 +49,7 @@ def test_connect(tmp_path: Path) -> None:
     row = "(1.5, {'a': 1}, 'r0'), (1.5, {'a': 1}, 'r1')"
     lines = done.stdout.splitlines()
     assert lines[:2] == [f"[{row}]", f"[{row}]"]
-    assert "'px' is float64, but its column is string" in lines[2]
+    assert lines[2] == "[['r0', 'r1']]"
+    assert lines[3] == "[('r0', 1), ('r1', 1)]"
+    assert lines[4:6] == ["[['r0', 'r1']]", "['r0', 'r1']"]
+    assert "'px' is float64, but its column is string" in lines[6]

@@ -22,7 +22,7 @@ NAME = f"rapids-4-spark_2.13-{VERSION}"
 SCRIPT = """
 import sys
 import gpumatch as gm
-from gpumatch.spark import count_subscriptions, match_events
+from gpumatch.spark import count_subscriptions, match_events, register
 from pyspark.sql import SparkSession
 
 jar, folder = sys.argv[1:]
@@ -38,6 +38,8 @@ matcher.add({"a": "x < 3", "b": "s = 'q'"}, destination=["d1", "d2"], weight=[1,
 made = "id AS x, 'q' AS s, array('t') AS tags, timestamp_micros(id) AS at, id * 2 AS k, CAST(id AS DECIMAL(9, 2)) AS d"
 spark.sql(f"SELECT {made} FROM range(6)").write.parquet(folder)
 events = spark.read.parquet(folder)
+matcher.save(folder + "-index")
+register(spark)
 plans = {
     "pairs": match_events(events, matcher, columns=["k"]).groupBy("subscription").count(),
     "array": match_events(events, matcher, output="array", columns=["k", "tags"]),
@@ -45,6 +47,7 @@ plans = {
     "destinations": match_events(events, matcher, output="destinations", columns=["k"]),
     "top": match_events(events, matcher, top=1, columns=["k"]),
     "totals": count_subscriptions(events, matcher),
+    "match_ids": events.selectExpr("k", f"match_ids('{folder}-index', 'x, s', x, s)"),
     "decimal": match_events(events, matcher, columns=["d"]),
 }
 for name, plan in plans.items():
@@ -93,4 +96,5 @@ def test_plans_stay_on_the_gpu(jar: Path, tmp_path: Path) -> None:
         "destinations": (0, 6),
         "top": (0, 6),
         "totals": (0, 2),
+        "match_ids": (0, 6),
     }

@@ -1,0 +1,58 @@
+"""``register``: matching as functions of SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from gpumatch.spark.frames import own_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(session: SparkSession, *, columns: str = "", ids: Literal["string", "bigint"] = "string") -> None:
+    """Add two functions to the SQL of a session; they want PySpark 4.1 or newer.
+
+    - ``match_ids('/shared/idx', 'px, sym', price, symbol)``: the ids of the subscriptions that a row satisfies, as an
+      array; the names of attributes, then their columns, or one struct of them: ``match_ids('/shared/idx', struct(*))``
+    - ``match_events(TABLE(events), '/shared/idx')``: a table with one row per match, of ``columns`` and
+      ``subscription``. SQL wants to know their types: ``columns="trade_id bigint, symbol string"``
+
+    ``ids`` is the type of the ids.
+    """
+    try:
+        from pyspark.sql.functions import arrow_udf, arrow_udtf  # type: ignore[attr-defined]
+    except ImportError as error:
+        import pyspark
+
+        raise ImportError(
+            f"SQL functions need PySpark 4.1 or newer, found {pyspark.__version__}; use match_events() with a DataFrame"
+        ) from error
+    if ids not in ("string", "bigint"):
+        raise ValueError(f"ids must be 'string' or 'bigint', found {ids!r}")
+    from pyspark.sql.types import StructType
+
+    returned = StructType.fromDDL(columns).names if columns else []
+    integers = ids == "bigint"
+
+    def match_ids(index: Any, *attributes: Any) -> Any:
+        from gpumatch.spark import worker
+
+        return worker.ids_of_rows(index, attributes, integers)
+
+    class MatchEvents:
+        def eval(self, events: Any, index: Any) -> Iterator[Any]:
+            from gpumatch.spark import worker
+
+            return worker.pairs_of_rows(events, index, returned, integers)
+
+    # Spark reads annotations: none for arrays, this one for whole batches.
+    match_ids.__annotations__.clear()
+    MatchEvents.eval.__annotations__ = {"events": pa.RecordBatch}
+    schema = f"{columns}, subscription {ids}" if columns else f"subscription {ids}"
+    with own_python(session):
+        session.udf.register("match_ids", arrow_udf(match_ids, returnType=f"array<{ids}>"))
+        session.udtf.register("match_events", arrow_udtf(MatchEvents, returnType=schema))
