@@ -58,8 +58,9 @@ def match_events(
     check_frame(events, "events")
     if output not in OUTPUTS:
         raise ValueError(f"output is one of {', '.join(OUTPUTS)}, found {output!r}")
-    if top is not None and (output not in ("pairs", "array") or isinstance(top, bool) or top < 1):
-        raise ValueError(f"top= goes with pairs and arrays, and is at least 1; found top={top!r}, output={output!r}")
+    if top is not None and (output not in ("pairs", "array") or type(top) is not int or top < 1):
+        found = f"top={top!r}, output={output!r}"
+        raise ValueError(f"top= goes with pairs and arrays, and is a whole number of at least 1; found {found}")
     from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
     name = _NAMES[output] if subscription is None else subscription
@@ -104,7 +105,12 @@ def count_subscriptions(
 def _selected(events: DataFrame, returned: Sequence[str], matcher: gm.Matcher | None) -> DataFrame:
     """The columns that go to Python, those to return first."""
     attributes = [name for name in events.columns if matcher is None or name in matcher.schema]
-    selected = select(events, [*returned, *(name for name in attributes if name not in returned)], "the events")
+    names = [*returned, *(name for name in attributes if name not in returned)]
+    if not names and matcher is not None:  # rows without columns would be lost, and they may satisfy IS NULL
+        from pyspark.sql.functions import lit
+
+        return events.select(lit(0).alias(max(matcher.schema.names, key=len, default="") + "_"))  # no attribute
+    selected = select(events, names, "the events")
     if matcher is not None:
         _check_types(selected.schema, matcher.schema)
     return selected

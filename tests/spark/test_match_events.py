@@ -145,10 +145,16 @@ def test_the_heaviest(frame: Any) -> None:
     assert [row.subscriptions for row in sorted(arrays.collect())] == wanted
     pairs = on_spark(match_events(frame, weighted, top=2, columns=["k"]))
     assert pairs == sorted((k, name) for k, names in enumerate(wanted) for name in names)
-    with pytest.raises(ValueError, match="top= goes with pairs and arrays, and is at least 1; found top=0"):
+    with pytest.raises(ValueError, match="a whole number of at least 1; found top=0"):
         match_events(frame, weighted, top=0)
     with pytest.raises(ValueError, match="output='count'"):
         match_events(frame, weighted, top=2, output="count")
+
+
+def test_events_without_any_attribute(frame: Any, matcher: gm.Matcher) -> None:
+    bare = frame.select("k").limit(3)
+    assert [row.subscription for row in match_events(bare, matcher, columns=[]).collect()] == ["missing"] * 3
+    assert [tuple(row) for row in count_subscriptions(bare, matcher).collect()] == [("missing", 3)]
 
 
 def test_destinations(frame: Any) -> None:
