@@ -24,7 +24,7 @@ def register(session: SparkSession, *, columns: str = "", ids: Literal["string",
     ``ids`` is the type of the ids.
     """
     try:
-        from pyspark.sql.functions import arrow_udf, arrow_udtf  # type: ignore[attr-defined]
+        from pyspark.sql.functions import arrow_udf, arrow_udtf
     except ImportError as error:
         import pyspark
 
