@@ -126,7 +126,7 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
     loaded.compact()
     assert list(loaded.match(events)) == [[at for at in rows if at != 70] for rows in right]
     del KINDS["hashed"]
-    with pytest.raises(StorageError, match="'hashed', which this version does not know"):
+    with pytest.raises(StorageError, match="'hashed', which is not known here"):
         gm.load(tmp_path / "index")
     register(HASHED)
 
