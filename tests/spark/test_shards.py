@@ -14,7 +14,7 @@ from gpumatch.spark import build_index, count_subscriptions, match_events
 from gpumatch.spark.shards import salts_of
 from gpumatch.store import directory
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SCHEMA = {"px": "float64", "sym": "string", "tags": "list<string>"}
 RULES = """

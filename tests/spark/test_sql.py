@@ -10,7 +10,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.spark import match_events, register
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SCHEMA = {"px": "float64", "sym": "string", "tags": "list<string>"}
 RULES = {"cheap": "px < 25", "a": "sym = 'A' AND px > 10", "tagged": "tags = 'x'", "none": "px IS NULL"}
