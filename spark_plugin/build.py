@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpumatch.schema import SchemaLike
 
-_SAMPLE = 20_000  # subscriptions that tell how many bytes one takes
+_SAMPLE = 20_000  # subscriptions in it
 
 
 def build_index(
@@ -54,24 +54,33 @@ def build_index(
     columns = {role: name for role, name in given.items() if name is not None}
     if shards is None and max_bytes_per_shard is None:
         return _build_here(subscriptions, path, schema, columns, index, on_error)
+    return _build_there(subscriptions, path, schema, columns, index, on_error, shards, max_bytes_per_shard)
+
+
+def _build_there(
+    subscriptions: DataFrame,
+    path: str | os.PathLike[str],
+    schema: SchemaLike,
+    columns: Mapping[str, str],
+    index: Any,
+    on_error: Literal["raise", "collect"],
+    shards: int | None,
+    most_bytes: int | None,
+) -> gm.Matcher:
+    """Build shards on the executors."""
     if on_error not in ("raise", "collect"):
         raise ValueError(f"on_error is 'raise' or 'collect', found {on_error!r}")
-    count = _shards(subscriptions, columns, schema, index, shards, max_bytes_per_shard)
+    count = _shards(subscriptions, columns, schema, index, shards, most_bytes)
     params = requested_index(index)
-    recipe = Recipe(
-        absolute(path),
-        gm.Schema.of(schema).to_dict(),
-        None if params is None else params.to_dict(),
-        on_error == "collect",
-    )
+    asked = None if params is None else params.to_dict()
+    recipe = Recipe(absolute(path), gm.Schema.of(schema).to_dict(), asked, on_error == "collect")
     Path(recipe.path).mkdir(parents=True, exist_ok=True)
     reports = build_shards(subscriptions, columns, count, recipe)
     rejected = sum(report.rejected for report in reports)
     first = [bad for report in reports for bad in report.first]
     total = rejected + sum(report.subscriptions for report in reports)
     if rejected and on_error == "raise":
-        shown = "; ".join(f"{name!r}: {message}" for name, message in first[:3])
-        raise SchemaError(f"{rejected} of {total} subscriptions are wrong, and no index is written: {shown}")
+        raise SchemaError(f"{rejected} of {total} subscriptions are wrong, and no index is written: {_shown(first)}")
     if not reports:  # an index without subscriptions has no shards
         return _build_here(subscriptions, path, schema, columns, index, on_error)
     _warn(rejected, total, first)
@@ -98,8 +107,12 @@ def _build_here(
 
 def _warn(rejected: int, total: int, first: Sequence[tuple[Any, str]]) -> None:
     if rejected:
-        shown = "; ".join(f"{name!r}: {message}" for name, message in first[:3])
-        warnings.warn(f"{rejected} of {total} subscriptions were left out: {shown}", stacklevel=3)
+        text = f"{rejected} of {total} subscriptions were left out: {_shown(first)}"
+        warnings.warn(text, stacklevel=4)  # at the call of build_index
+
+
+def _shown(first: Sequence[tuple[Any, str]]) -> str:
+    return "; ".join(f"{name!r}: {message}" for name, message in first[:3])
 
 
 def _shards(
@@ -110,7 +123,7 @@ def _shards(
     shards: int | None,
     most_bytes: int | None,
 ) -> int:
-    """How many shards to build; ``most_bytes`` is compared with what some of the subscriptions take."""
+    """The number of shards; bytes per subscription are estimated from a sample."""
     for name, number in (("shards", shards), ("max_bytes_per_shard", most_bytes)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ValueError(f"{name} must be a whole number of at least 1, found {number!r}")

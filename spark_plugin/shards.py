@@ -25,7 +25,7 @@ REPORTED = 20  # rejected subscriptions that a task names; of others the driver 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a task has to know to build a shard."""
+    """What a task needs to build a shard."""
 
     path: str
     schema: dict[str, Any]
@@ -35,7 +35,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a shard."""
+    """The result of a shard's task."""
 
     folder: str
     subscriptions: int
@@ -69,7 +69,7 @@ def build_shards(subscriptions: DataFrame, columns: Mapping[str, str], count: in
 
 
 def salts_of(session: SparkSession, count: int) -> list[int]:
-    """For each of ``count`` partitions a number that ``repartition`` by it puts there: one of its own."""
+    """A number for each of ``count`` partitions that ``repartition(count, number)`` puts there."""
     found: dict[int, int] = {}
     first = 0
     while len(found) < count:
@@ -107,7 +107,7 @@ def _built(table: Any, number: int, recipe: Recipe) -> Report:
 
 
 def _saved(folder: Path) -> int | None:
-    """How many subscriptions a folder has, if it was saved to the end."""
+    """The number of subscriptions in a folder; None if it was not saved completely."""
     try:
         return sum(int(segment["length"]) for segment in read_manifest(folder)["segments"])
     except StorageError:
@@ -115,7 +115,7 @@ def _saved(folder: Path) -> int | None:
 
 
 def _digest(table: Any, recipe: Recipe) -> str:
-    """Of all that the shard depends on."""
+    """A digest of everything the shard depends on."""
     facts = {**asdict(recipe), "path": "", "format": FORMAT}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     sink = pa.BufferOutputStream()

@@ -131,3 +131,12 @@ def test_what_to_install(library: str, install: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ImportError, match=rf"to_{library}\(\) needs {library}: pip install {install}"):
         getattr(matches([[0]]), f"to_{library}")()
+
+
+@pytest.mark.parametrize("most", [0, 1 << 20])
+def test_lists_of_any_size(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More ids than 32-bit offsets count make an array with 64-bit ones."""
+    monkeypatch.setattr("gpumatch.results._INT32", most)
+    found = matches([[0, 2], [], [3]]).to_lists()
+    assert found.to_pylist() == [["a", "é"], [], ["d"]]
+    assert pa.types.is_large_list(found.type) == (most == 0)

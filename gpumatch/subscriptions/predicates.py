@@ -34,9 +34,9 @@ class Predicates:
         return cls(*(column.astype(dtype, copy=False) for column, dtype in zip(columns, _TYPES, strict=True)))
 
     @classmethod
-    def join(cls, parts: Sequence[Predicates]) -> Predicates:
-        columns = zip(*[part.columns() for part in parts], strict=True) if parts else [()] * len(_TYPES)
-        return cls(*(np.concatenate([np.zeros(0, t), *held]) for t, held in zip(_TYPES, columns, strict=True)))
+    def join(cls, pieces: Sequence[Predicates]) -> Predicates:
+        columns = zip(*[piece.columns() for piece in pieces], strict=True) if pieces else [()] * len(_TYPES)
+        return cls(*(np.concatenate([np.zeros(0, t), *column]) for t, column in zip(_TYPES, columns, strict=True)))
 
     def __len__(self) -> int:
         return len(self.lo)
@@ -52,7 +52,7 @@ class Predicates:
         for mine, theirs in zip(self.columns(), others.columns(), strict=True):
             mine[at] = theirs
 
-    def repeat(self, times: Array | int) -> Predicates:
+    def repeat(self, times: Array) -> Predicates:
         return Predicates(*(np.repeat(column, times) for column in self.columns()))
 
     def with_ends(self, at: Array, lo: Array, hi: Array) -> Predicates:
@@ -85,8 +85,8 @@ class Predicates:
         used = np.cumsum(opened)[:count] > 0
         if used.all():
             return self, ranges
-        place = pointers(used)
-        return self.with_ends(sets, place[self.lo[sets]], place[self.hi[sets]]), ranges.take(used)
+        position = pointers(used)
+        return self.with_ends(sets, position[self.lo[sets]], position[self.hi[sets]]), ranges.take(used)
 
     def with_cuts(self, strings: Array, numbers: Array) -> Predicates:
         """A copy after strings were renumbered."""

@@ -23,7 +23,7 @@ def weight_array(given: Any, count: int) -> Array | None:
         found = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given, from_pandas=True)
         if pa.types.is_boolean(found.type) or isinstance(given, (str, bytes)):
             raise pa.ArrowTypeError("truth values and text are no weights")
-        weights: Array = pc.cast(found, pa.float64()).to_numpy(zero_copy_only=False)
+        weights: Array = pc.cast(found, pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # 2**53 + 1, too
     except (pa.ArrowException, TypeError) as error:
         raise SchemaError(f"weight= takes a number, or a list or array of numbers, found {given!r:.80}") from error
     if len(weights) != count:
@@ -39,7 +39,7 @@ def join_weights(pieces: Sequence[tuple[Array | None, int]]) -> Array | None:
 
 
 def heaviest_first(ids: Any, weights: Array) -> Array:
-    """For each subscription how many come before it: heavier ones, then by id; those without a weight come last."""
+    """The rank of each subscription: the heaviest first, equal weights by id, those without a weight last."""
     table = pa.table({"weight": pa.array(weights, from_pandas=True), "id": ids})
     keys = [("weight", "descending", "at_end"), ("id", "ascending", "at_end")]
     order = pc.sort_indices(table, sort_keys=keys).to_numpy()

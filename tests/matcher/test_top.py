@@ -80,6 +80,12 @@ def test_every_way_to_add_takes_weights() -> None:
     assert matcher.top([{"x": 5}], 10).ids(0) == [3, 2, 5, 1, 4, 6]
 
 
+def test_large_integers_are_weights() -> None:
+    matcher = gm.Matcher(SCHEMA, device="cpu")
+    matcher.add({1: "x > 0", 2: "x > 0"}, weight=[10**17 + 1, 2**62])
+    assert matcher.top([{"x": 1}], 2).ids(0) == [2, 1]
+
+
 def test_without_weights_ids_decide() -> None:
     matcher = gm.Matcher(SCHEMA, device="cpu")
     assert list(matcher.top([{"x": 1}], 3)) == [[]]
