@@ -61,7 +61,7 @@ class UnknownIdError(IdError, KeyError):
 
 
 class StorageError(GpumatchError):
-    """A saved index that is missing, truncated, altered, or written by a newer version."""
+    """A saved index that is missing, out of reach, truncated, altered, or written by a newer version."""
 
 
 class MissingFileError(GpumatchError, FileNotFoundError):

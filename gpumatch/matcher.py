@@ -24,7 +24,8 @@ from gpumatch.index import IndexParams, kind_of, params_from
 from gpumatch.index.planner import Plan, Request, checked_limit, requested_index, splitting_for
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
-from gpumatch.store import directory as storage
+from gpumatch.store import remote as storage
+from gpumatch.store.directory import Stored, Verify
 from gpumatch.store.segment import Segment, segment_from
 from gpumatch.store.snapshot import Engine, Host, Snapshot, match_slices
 from gpumatch.store.source import Source
@@ -441,7 +442,10 @@ class Matcher:
     # Saving
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index into a directory, atomically, replacing the one that is there, if any."""
+        """Write the index into a directory, atomically, replacing the one that is there, if any.
+
+        ``path`` may be a URI instead: ``s3://``, ``gs://``, ``abfss://`` or ``hdfs://``.
+        """
         snapshot = self._seal()
         asked = "auto" if self._requested is None else self._requested.to_dict()
         searching = any(segment.attributes.owners for segment in snapshot.segments)
@@ -455,10 +459,10 @@ class Matcher:
         storage.write(path, meta, stored)
 
 
-def load(
-    path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: storage.Verify = True
-) -> Matcher:
+def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: Verify = True) -> Matcher:
     """A matcher from a saved index, detached from its directory: changes stay in memory.
+
+    ``path`` may be a URI, as for ``save``: then this machine keeps a copy.
 
     ``mmap`` maps the arrays instead of reading them. ``verify`` compares checksums, which reads every file; with
     ``"once"`` only where this user has not done so on this machine since the files last changed.
@@ -466,8 +470,8 @@ def load(
     return from_stored(storage.read(path, mmap, verify), device)
 
 
-def from_stored(stored: storage.Stored, device: str) -> Matcher:
-    """A matcher of what was read from a directory."""
+def from_stored(stored: Stored, device: str) -> Matcher:
+    """A matcher of what was read."""
     asked = stored.meta["index"]
     index = "auto" if asked == "auto" else params_from(asked)
     matcher = Matcher(stored.meta["schema"], index, device, stored.meta["memory_limit"])

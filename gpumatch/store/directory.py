@@ -15,8 +15,9 @@ import json
 import os
 import re
 import shutil
+import threading
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,10 @@ FORMAT = 5
 FEATURES = frozenset({"patterns", "shards"})  # a reader must refuse an index with features that it does not know
 MANIFEST = "manifest.json"
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
-_SHARD = re.compile(r"shard-[0-9]+-[0-9a-f]{16}")
+_SHARD = re.compile(r"(shard-[0-9]+|plan)-[0-9a-f]{16}")
 _DRAFT = re.compile(r"\.(manifest\.json|s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy)\.[0-9]+\.tmp")
+
+_parsing = threading.Lock()  # headers are Python literals, and Python 3.11 fails at times if several threads parse any
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,13 @@ def write(
     segments: Sequence[tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]],
 ) -> str:
     """Save an index, replacing the one that is there, if any. Returns the digest."""
+    folder = make(path)
+    with _locked(folder):
+        return _write(folder, meta, segments)
+
+
+def make(path: str | os.PathLike[str]) -> Path:
+    """The folder for an index, made if it does not exist; one with other files is refused."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,14 +72,13 @@ def write(
         raise StorageError(f"cannot save in {str(folder)!r}: it is a file, expected a directory") from None
     except OSError as error:
         raise StorageError(f"cannot save in {str(folder)!r}: {error.strerror}") from error
-    with _locked(folder):
-        return _write(folder, meta, segments)
+    check_target(str(folder), os.listdir(folder), lambda: _has_manifest(folder))
+    return folder
 
 
 def _write(
     folder: Path, meta: Mapping[str, Any], segments: Sequence[tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]]
 ) -> str:
-    _check_target(folder)
     entries = []
     for number, (facts, arrays) in enumerate(segments):
         files = {name: _write_array(folder, f"s{number}.{name}", array) for name, array in arrays.items()}
@@ -77,30 +86,48 @@ def _write(
     manifest = {"format": FORMAT, "features": [], **meta, "segments": entries}
     digest = _digest(manifest)
     _sync_folder(folder)  # files must be on disk before the manifest that names them
-    _replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())
+    replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())
     _sync_folder(folder)
     _remove_stale(folder, {entry["file"] for segment in entries for entry in segment["arrays"].values()})
     return digest
 
 
-def write_shards(path: str | os.PathLike[str], shards: Sequence[str]) -> str:
-    """Make one index of indexes in folders below ``path``, which ``shard_name`` named. Returns the digest."""
-    folder = Path(path)
+def write_shards(path: str | os.PathLike[str], shards: Sequence[str], plan: str | None = None) -> str:
+    """Make one index of indexes in folders below ``path``, which ``shard_name`` named. Returns the digest.
+
+    ``plan`` is another such folder, which says how events reach the shards.
+    """
+    folder = make(path)
     with _locked(folder):
-        found = [read_manifest(folder / name) for name in shards]
-        features = {"shards"}.union(*(manifest["features"] for manifest in found))
-        meta = {key: found[0][key] for key in ("schema", "index", "memory_limit")}
-        entries = [{"folder": name, "checksum": each["checksum"]} for name, each in zip(shards, found, strict=True)]
-        manifest = {"format": FORMAT, **meta, "features": sorted(features), "shards": entries, "segments": []}
-        digest = _digest(manifest)
-        _replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())
+        found = {name: read_manifest(folder / name) for name in shards}
+        manifest = manifest_of_shards(found, None if plan is None else (plan, read_manifest(folder / plan)))
+        replace(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         _sync_folder(folder)
-        _remove_stale(folder, set(shards))
-    return digest
+        _remove_stale(folder, {*shards, *filter(None, [plan])})
+    return str(manifest["checksum"])
+
+
+def manifest_of_shards(
+    shards: Mapping[str, Mapping[str, Any]], plan: tuple[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
+    """The manifest of an index of indexes, from theirs by the names of their folders, and from that of a plan."""
+    first = next(iter(shards.values()))
+    features = {"shards"}.union(*(manifest["features"] for manifest in shards.values()))
+    meta = {key: first[key] for key in ("schema", "index", "memory_limit")}
+    entries = [{"folder": name, "checksum": manifest["checksum"]} for name, manifest in shards.items()]
+    manifest = {"format": FORMAT, **meta, "features": sorted(features), "shards": entries, "segments": []}
+    if plan is not None:
+        manifest["plan"] = {"folder": plan[0], "checksum": plan[1]["checksum"]}
+    return {**manifest, "checksum": _digest(manifest)}
 
 
 def shard_name(number: int, digest: str) -> str:
     return f"shard-{number}-{digest[:16]}"
+
+
+def plan_name(shards: Sequence[str]) -> str:
+    """The folder of a plan for these shards."""
+    return f"plan-{hashlib.sha256(' '.join(shards).encode()).hexdigest()[:16]}"
 
 
 def _remove_stale(folder: Path, named: set[str]) -> None:
@@ -108,10 +135,19 @@ def _remove_stale(folder: Path, named: set[str]) -> None:
     for stale in folder.iterdir():
         if stale.name in named:
             continue
-        if _SHARD.fullmatch(stale.name):
+        if is_shard(stale.name):
             shutil.rmtree(stale, ignore_errors=True)
-        elif _DRAFT.fullmatch(stale.name) or _OWN_FILE.fullmatch(stale.name):
+        elif is_file(stale.name):
             stale.unlink(missing_ok=True)
+
+
+def is_shard(name: str) -> bool:
+    return _SHARD.fullmatch(name) is not None
+
+
+def is_file(name: str) -> bool:
+    """Whether it is the name of an array, or of a draft that a crash left."""
+    return _OWN_FILE.fullmatch(name) is not None or _DRAFT.fullmatch(name) is not None
 
 
 def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = True) -> Stored:
@@ -132,8 +168,7 @@ def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = True)
 
 
 def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Verify) -> Stored:
-    entries = [entry for segment in manifest["segments"] for entry in segment["arrays"].values()]
-    _check_names(folder, entries)
+    entries = files_of(manifest, str(folder))
     digest = manifest["checksum"]
     before = facts_of(folder, [entry["file"] for entry in entries]) if verify == "once" else {}
     marked = verify == "once" and is_marked(folder, digest, before)
@@ -144,7 +179,7 @@ def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Ver
             for name, entry in segment["arrays"].items()
         }
         segments.append(({key: value for key, value in segment.items() if key != "arrays"}, arrays))
-    shards = [_read_shard(folder, entry, mmap, verify) for entry in manifest.get("shards", [])]
+    shards = [_read_shard(folder, entry, mmap, verify) for entry in shards_of(manifest, str(folder))]
     segments += [segment for shard in shards for segment in shard.segments]
     meta = {key: value for key, value in manifest.items() if key not in ("segments", "shards", "checksum")}
     if verify == "once" and not marked:
@@ -155,8 +190,6 @@ def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Ver
 
 def _read_shard(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: Verify) -> Stored:
     name = str(entry["folder"])
-    if not _SHARD.fullmatch(name):
-        raise StorageError(f"the manifest of {str(folder)!r} names {name!r}, which is no shard of an index")
     if not (folder / name).is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / name))
     shard = read(folder / name, mmap, verify)
@@ -165,38 +198,63 @@ def _read_shard(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: Veri
     return shard
 
 
-def _check_names(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+def files_of(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """Name, size and hash of each file beside a manifest; what lies elsewhere is refused."""
+    entries = [entry for segment in manifest["segments"] for entry in segment["arrays"].values()]
     for name in (str(entry["file"]) for entry in entries):
         if not _OWN_FILE.fullmatch(name):
-            raise StorageError(f"the manifest of {str(folder)!r} names {name!r}, which is no file of an index")
+            raise StorageError(f"the manifest of {where!r} names {name!r}, which is no file of an index")
+    return entries
+
+
+def shards_of(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """Folder and checksum of each shard below a manifest; shards or a plan that lie elsewhere are refused."""
+    entries: list[dict[str, Any]] = manifest.get("shards", [])
+    plan = [manifest["plan"]] if "plan" in manifest else []
+    for name in (str(entry["folder"]) for entry in [*entries, *plan]):
+        if not is_shard(name):
+            raise StorageError(f"the manifest of {where!r} names {name!r}, which is no shard of an index")
+    return entries
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest, checked: right format, known features, unaltered."""
     try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+        content = (folder / MANIFEST).read_bytes()
     except FileNotFoundError:
         what = "is not a saved index: it has no manifest.json" if folder.is_dir() else "does not exist"
         raise StorageError(f"{str(folder)!r} {what}") from None
     except NotADirectoryError:
         raise StorageError(f"{str(folder)!r} is a file; a saved index is a directory") from None
+    return checked_manifest(content, str(folder))
+
+
+def checked_manifest(content: bytes, where: str) -> dict[str, Any]:
+    """The manifest in a file of the place ``where``."""
+    try:
+        manifest: dict[str, Any] = json.loads(content)
     except ValueError as error:
-        raise StorageError(f"the manifest of {str(folder)!r} is damaged: {error}; save the index again") from None
+        raise StorageError(f"the manifest of {where!r} is damaged: {error}; save the index again") from None
     if not _is_ours(manifest):
-        raise StorageError(f"the manifest of {str(folder)!r} is not one of gpumatch; name another directory")
+        raise StorageError(f"the manifest of {where!r} is not one of gpumatch; name another directory")
     if manifest["format"] > FORMAT:
         raise StorageError(
-            f"{str(folder)!r} has format {manifest['format']}, this version reads up to {FORMAT}; upgrade gpumatch"
+            f"{where!r} has format {manifest['format']}, this version reads up to {FORMAT}; upgrade gpumatch"
         )
     if manifest["format"] < FORMAT:
         raise StorageError(
-            f"{str(folder)!r} has format {manifest['format']}, this version reads {FORMAT}; build the index again"
+            f"{where!r} has format {manifest['format']}, this version reads {FORMAT}; build the index again"
         )
     unknown = sorted(set(map(str, manifest["features"])) - FEATURES)
     if unknown:
-        raise StorageError(f"{str(folder)!r} needs {', '.join(unknown)}, which this version lacks; upgrade gpumatch")
+        raise StorageError(f"{where!r} needs {', '.join(unknown)}, which this version lacks; upgrade gpumatch")
     if manifest["checksum"] != _digest({key: value for key, value in manifest.items() if key != "checksum"}):
-        raise StorageError(f"the manifest of {str(folder)!r} was altered: its checksum differs; save the index again")
+        raise StorageError(f"the manifest of {where!r} was altered: its checksum differs; save the index again")
+    try:
+        files_of(manifest, where)
+        shards_of(manifest, where)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise StorageError(f"the manifest of {where!r} is damaged: {error!r}; save the index again") from None
     return manifest
 
 
@@ -222,20 +280,27 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _check_target(folder: Path) -> None:
-    """Raise unless the folder is empty or holds an index, whole or damaged, or what a crash left of one."""
-    names = sorted(os.listdir(folder))
-    others = [name for name in names if not any(own.fullmatch(name) for own in (_OWN_FILE, _DRAFT, _SHARD))]
-    if others and not (MANIFEST in others and (_has_manifest(folder) or len(others) < len(names))):
+def check_target(where: str, names: Sequence[str], has_manifest: Callable[[], bool]) -> None:
+    """Raise unless the names are none, or those of an index, whole or damaged, or what a crash left of one."""
+    others = sorted(name for name in names if not is_file(name) and not is_shard(name))
+    if others and not (MANIFEST in others and (has_manifest() or len(others) < len(names))):
         raise StorageError(
-            f"cannot save in {str(folder)!r}: it holds other files ({others[0]!r}); name a new or empty directory"
+            f"cannot save in {where!r}: it holds other files ({others[0]!r}); name a new or empty directory"
         )
 
 
 def _has_manifest(folder: Path) -> bool:
     try:
-        return _is_ours(json.loads((folder / MANIFEST).read_bytes()))
-    except (OSError, ValueError):
+        return is_manifest((folder / MANIFEST).read_bytes())
+    except OSError:
+        return False
+
+
+def is_manifest(content: bytes) -> bool:
+    """Whether gpumatch wrote it, this version or another."""
+    try:
+        return _is_ours(json.loads(content))
+    except ValueError:
         return False
 
 
@@ -249,11 +314,11 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]
     size = len(header.getvalue()) + array.nbytes
     path = folder / file
     if not (path.exists() and path.stat().st_size == size and _hash_file(path) == digest.hexdigest()):
-        _replace(path, header.getvalue(), array.data)
+        replace(path, header.getvalue(), array.data)
     return {"file": file, "size": size, "sha256": digest.hexdigest()}
 
 
-def _replace(path: Path, *pieces: bytes | memoryview) -> None:
+def replace(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a file as a whole or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -288,11 +353,12 @@ def _read_array(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: bool
     if verify and _hash_file(path) != entry["sha256"]:
         raise StorageError(f"{str(path)!r} was altered: its checksum differs; save or copy the index again")
     try:
-        if mmap:
-            array: NDArray[Any] = np.asarray(npy.open_memmap(path, mode="r"))
-        else:
-            with open(path, "rb") as file:
-                array = npy.read_array(file, allow_pickle=False)
+        with _parsing:
+            if mmap:
+                array: NDArray[Any] = np.asarray(npy.open_memmap(path, mode="r"))
+            else:
+                with open(path, "rb") as file:
+                    array = npy.read_array(file, allow_pickle=False)
     except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise StorageError(f"{str(path)!r} is not an array: {error}; save or copy the index again") from None
     array.flags.writeable = False

@@ -50,11 +50,15 @@ def _marks() -> Path | None:
     """In the temporary folder, since home may lie on another machine; None where others could have made it."""
     if os.name == "nt":
         return None
-    marks = Path(tempfile.gettempdir(), f"gpumatch-verified-{os.geteuid()}")
+    return private(Path(tempfile.gettempdir(), f"gpumatch-verified-{os.geteuid()}"))
+
+
+def private(folder: Path) -> Path | None:
+    """The folder, which is made if there is none; None unless it is this user's and closed to others."""
     try:
-        marks.mkdir(mode=0o700, exist_ok=True)
-        facts = marks.lstat()
+        folder.mkdir(mode=0o700, exist_ok=True)
+        facts = folder.lstat()
     except OSError:
         return None
-    private = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
-    return marks if private else None
+    ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+    return folder if ours else None

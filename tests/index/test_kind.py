@@ -97,6 +97,7 @@ def conformance() -> list[Callable[..., None]]:
     return [one for one in tests if "index" in inspect.signature(one).parameters]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("test", conformance(), ids=lambda test: test.__name__)
 def test_it_passes_the_suite(test: Callable[..., None]) -> None:
     marks = {mark.args[0]: mark.args[1][-1] for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"}
@@ -151,7 +152,9 @@ def test_auto_may_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUMATCH_TRIALS", "0")
     planning = Planning((Hashed(),), lambda costs, clauses: "it costs nothing")
     cheap = replace(HASHED, planning=planning, cost=lambda params, costs, clauses: np.zeros(len(clauses)))
-    register(cheap)
+    with pytest.raises(ValueError, match="there is an index named 'hashed' already"):
+        register(cheap)
+    monkeypatch.setitem(KINDS, "hashed", cheap)
     assert filled("auto").plan().segments[0].index == Hashed()
 
 

@@ -275,6 +275,7 @@ def test_an_exception_at_any_step_leaves_old_or_new(tmp_path: Path, monkeypatch:
     assert len(found) > 40
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.parametrize("first", [True, False])
 def test_a_killed_process_leaves_old_or_new(first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

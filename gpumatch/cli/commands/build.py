@@ -14,7 +14,7 @@ _ROWS_AT_ONCE = 50_000  # subscriptions per update of the progress bar
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subscriptions", metavar="SUBS", help=".parquet, .csv or .jsonl file, one subscription per row")
-    parser.add_argument("out", metavar="OUT", help="the folder to write the index to")
+    parser.add_argument("out", metavar="OUT", help="the folder or the URI to write the index to")
     schema = parser.add_mutually_exclusive_group(required=True)
     schema.add_argument("--schema", help='\'px:float64,sym:string\', or a JSON file {"px": "float64", …}')
     schema.add_argument("--events", metavar="FILE", help="take names and types from the columns of an event file")
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from gpumatch.cli import files
+    from gpumatch.store.place import shown
 
     schema = schema_of(args.schema) if args.schema else files.infer_schema(args.events)
     matcher = gm.Matcher(schema, index=args.index)
@@ -50,4 +51,4 @@ def run(args: argparse.Namespace) -> None:
         found = f"{len(rejected):,} of {len(table):,} subscriptions are bad, so no index was written"
         raise gm.GpumatchError(f"{found}; fix them, or leave them out with --on-error collect")
     matcher.save(args.out)
-    print(f"{len(matcher):,} subscriptions in {args.out} after {time.perf_counter() - start:.1f} s")
+    print(f"{len(matcher):,} subscriptions in {shown(args.out)} after {time.perf_counter() - start:.1f} s")

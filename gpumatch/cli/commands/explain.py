@@ -9,7 +9,9 @@ import gpumatch as gm
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="IDX", help="the folder of an index")
+    parser.add_argument(
+        "index", metavar="IDX", help="the folder of an index, or its URI (s3://, gs://, abfss://, hdfs://)"
+    )
     parser.add_argument("id", metavar="ID", help="the subscription's id")
     parser.add_argument("--event", required=True, metavar="JSON", help="the event, such as '{\"px\": 3}'")
 

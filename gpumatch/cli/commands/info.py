@@ -10,7 +10,9 @@ from gpumatch.cli.console import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="IDX", help="the folder of an index")
+    parser.add_argument(
+        "index", metavar="IDX", help="the folder of an index, or its URI (s3://, gs://, abfss://, hdfs://)"
+    )
     parser.add_argument(
         "--plot",
         nargs="?",
@@ -21,26 +23,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from gpumatch.store.place import shown as named
+    from gpumatch.store.remote import sizes
+
     matcher = gm.load(args.index)
     picture = args.plot
     if picture is not None:
         from gpumatch.cli import pictures
 
-        picture = picture or f"{Path(args.index).resolve().name}.png"
+        picture = picture or f"{Path(named(args.index)).resolve().name}.png"
         pictures.draw(matcher, picture)
-    files = [path for path in Path(args.index).rglob("*") if path.is_file()]
+    files = sizes(args.index)
     stats = matcher.stats()
     segments = stats.pop("segments")
     rows = [(name, shown(value)) for name, value in stats.items()]
     rows += [("plan", str(matcher.plan()))]
-    rows += [("files", f"{len(files):,} with {sum(path.stat().st_size for path in files):,} bytes in total")]
-    print_table(("index", args.index), rows)
+    if (routes := routes_of(args.index)) is not None:
+        rows += [("shards", routes)]
+    rows += [("files", f"{len(files):,} with {sum(files):,} bytes in total")]
+    print_table(("index", named(args.index)), rows)
     if segments:
         columns = [f"segment {number}" for number in range(len(segments))]
         print_table(("", *columns), [(name, *(shown(part[name]) for part in segments)) for name in segments[0]])
     print_table(("attribute", "type"), list(matcher.schema.to_dict().items()))
     if picture is not None:
         print(f"wrote {picture}")
+
+
+def routes_of(index: str) -> str | None:
+    """How events reach the shards of an index, if it has any."""
+    from gpumatch.routing.shards.plan import Plan
+    from gpumatch.store.remote import below, read_manifest
+
+    entry = read_manifest(index).get("plan")
+    return None if entry is None else str(Plan.load(below(index, entry["folder"])).report)
 
 
 def shown(value: object) -> str:

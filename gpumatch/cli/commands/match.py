@@ -27,7 +27,9 @@ _EVENTS_TO_TELL = 10_000  # events needed to report a rate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="IDX", help="the folder of an index")
+    parser.add_argument(
+        "index", metavar="IDX", help="the folder of an index, or its URI (s3://, gs://, abfss://, hdfs://)"
+    )
     parser.add_argument(
         "events",
         metavar="EVENTS",

@@ -1,0 +1,105 @@
+"""Indexes where their path says: in a folder (``directory``), or in a store (``place``) if it is a URI.
+
+Readers of a store fetch what their machine lacks (``copies``), and map it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gpumatch.errors import StorageError
+from gpumatch.store import copies, directory
+from gpumatch.store.directory import Stored, Verify
+from gpumatch.store.place import GoneError, Place, Where, each, is_uri
+
+
+def below(path: Where, name: str) -> str:
+    """The path of a folder's folder."""
+    text = os.fspath(path)
+    if not is_uri(text):
+        return os.path.join(text, name)
+    place, mark, options = text.partition("?")
+    return f"{place.rstrip('/')}/{name}{mark}{options}"
+
+
+def prepare(path: Where) -> None:
+    """Make a folder, or find out whether a store can be reached and takes an index there."""
+    if is_uri(path):
+        Place(path).contents()
+    else:
+        directory.make(path)
+
+
+def write(
+    path: Where, meta: Mapping[str, Any], segments: Sequence[tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]]
+) -> str:
+    """Save an index, replacing the one that is there, if any. Returns the digest."""
+    if not is_uri(path):
+        return directory.write(path, meta, segments)
+    place = Place(path)
+    before = place.contents()
+    with tempfile.TemporaryDirectory(prefix="gpumatch-", dir=copies.disk()) as folder:
+        digest = directory.write(folder, meta, segments)
+        place.put(Path(folder), before)
+    return digest
+
+
+def write_shards(path: Where, shards: Sequence[str], plan: str | None = None) -> str:
+    """Make one index of indexes in folders below ``path``. See ``directory.write_shards``."""
+    if not is_uri(path):
+        return directory.write_shards(path, shards, plan)
+    place = Place(path)
+    before = place.contents()
+    found = dict(zip(shards, each(place.manifest, shards), strict=True))
+    manifest = directory.manifest_of_shards(found, None if plan is None else (plan, place.manifest(plan)))
+    named = {*shards, *filter(None, [plan])}
+    place.replace_manifest(json.dumps(manifest, indent=1).encode(), named, before)
+    return str(manifest["checksum"])
+
+
+def read_manifest(path: Where) -> dict[str, Any]:
+    """The manifest, checked: right format, known features, unaltered."""
+    if not is_uri(path):
+        return directory.read_manifest(Path(path))
+    manifest = Place(path).manifest()
+    copies.touch(manifest["checksum"])
+    return manifest
+
+
+def read(path: Where, mmap: bool = True, verify: Verify = True) -> Stored:
+    """Open an index, from a local copy if it is in a store. See ``directory.read``."""
+    if not is_uri(path):
+        return directory.read(path, mmap, verify)
+    place = Place(path)
+    manifest, altered = place.manifest(), False
+    while True:
+        try:
+            with copies.version(manifest["checksum"], partial(place.fetch, manifest)) as folder:
+                try:
+                    return directory.read(folder, mmap, verify)
+                except StorageError:  # something on this machine has removed or altered files, such as old ones of /tmp
+                    if altered:
+                        raise
+                    altered = True
+                    copies.discard(folder)
+        except GoneError:
+            # Another process may have saved over the index while it was being fetched.
+            found = place.manifest()
+            if found["checksum"] == manifest["checksum"]:
+                raise
+            manifest = found
+
+
+def sizes(path: Where) -> list[int]:
+    """Of all files below a path."""
+    if is_uri(path):
+        return [info.size for info in Place(path).listed("", recursive=True) if info.is_file]
+    return [file.stat().st_size for file in Path(path).rglob("*") if file.is_file()]
