@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,11 +20,13 @@ import numpy as np
 from gpumatch.errors import GpumatchError
 from gpumatch.events.batch import EventBatch
 from gpumatch.index import KINDS, IndexParams
-from gpumatch.kernels.cache import VARIABLE, complaint, named_folder, unusable
+from gpumatch.kernels.cache import VARIABLE, borrow, complaint, named_folder, trusted, unusable
 from gpumatch.kernels.compile import compilations
 from gpumatch.matcher import Matcher, load
 from gpumatch.parallel.processes import run_module
 from gpumatch.parallel.threads import get_num_threads
+from gpumatch.routing.shards.plan import Draft
+from gpumatch.routing.shards.router import Entries
 
 _MANY = 5_000  # narrow ranges: more than a tile of bitsets, and enough for a grid of pairs
 _LISTS = {"t": "list<string>", "n": "list<int64>", "r": "list<float64>"}
@@ -72,6 +75,23 @@ def cache_folder() -> Path:
     return named_folder()[0]
 
 
+def pack_kernels(archive: Path) -> int:
+    """Put the machine code that this machine has, and trusts, into a zip file; returns how many files."""
+    folder, wrong = named_folder()
+    packed = 0
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
+        for path in [] if wrong else sorted(folder.glob("*.nbc")):
+            if (content := trusted(path)) is not None:
+                target.writestr(f"{folder.name}/{path.name}", content)
+                packed += 1
+    return packed
+
+
+def use_kernels(folder: Path) -> None:
+    """Use what ``pack_kernels`` packed on another machine, where it fits this one."""
+    borrow(folder)
+
+
 def names_of(indexes: Iterable[str] | None) -> list[str]:
     """The indexes in the order in which they are compiled."""
     given = ["auto"] if indexes is None else [indexes] if isinstance(indexes, str) else list(indexes)
@@ -95,6 +115,8 @@ def _exercise(params: IndexParams) -> None:
     many.add_ranges(np.arange(_MANY), {"f": (low[0], low[0] + 0.01), "g": (low[1], low[1] + 0.01)})
     many.add({_MANY + number: text for number, text in enumerate(_TEXTS)}, destination="d")
     _use(many, _PLAIN)
+    draft = Draft.of(many, 2, len(many), _ROWS)
+    draft.finished([Entries.of(draft.grid, many)] * 2).router.route(_ROWS)
 
 
 def _use(matcher: Matcher, schema: dict[str, str]) -> None:

@@ -35,6 +35,7 @@ _DIGEST = hashlib.sha256().digest_size  # bytes before the pickle, which reveal 
 LOG = logging.getLogger("gpumatch")
 
 _complaint = ""
+_borrowed: list[Path] = []
 
 
 class KernelCache(NullCache):  # type: ignore[misc]
@@ -80,7 +81,15 @@ def folders() -> list[Path]:
     """Folders in which machine code is looked for."""
     folder, wrong = named_folder()
     aside = temporary_folder()
-    return ([] if wrong else [folder]) + ([] if aside is None else [aside])
+    return ([] if wrong else [folder]) + ([] if aside is None else [aside]) + _borrowed
+
+
+def borrow(base: Path) -> None:
+    """Look for machine code in a copy of another machine's folder, too, if it has any of this version."""
+    folder = base / _version()
+    with suppress(OSError):
+        if folder not in _borrowed and not _distrusted(folder.stat()):
+            _borrowed.append(folder)
 
 
 @cache
@@ -125,16 +134,21 @@ def _distrusted(facts: os.stat_result) -> str:
     return ""
 
 
-def _read(path: Path) -> Any:
-    """Contents of the file; None if there is none, or none that can be read and trusted."""
+def trusted(path: Path) -> bytes | None:
+    """All bytes of the file; None if there is none, or none that can be read and trusted."""
     try:
         with path.open("rb") as file:
-            if _distrusted(os.fstat(file.fileno())):
-                return None
-            digest, content = file.read(_DIGEST), file.read()
+            return None if _distrusted(os.fstat(file.fileno())) else file.read()
     except OSError:
         return None
-    return pickle.loads(content) if hashlib.sha256(content).digest() == digest else None
+
+
+def _read(path: Path) -> Any:
+    """What the file holds; None if it is not trusted, or damaged."""
+    found = trusted(path)
+    if found is None or hashlib.sha256(found[_DIGEST:]).digest() != found[:_DIGEST]:
+        return None
+    return pickle.loads(found[_DIGEST:])
 
 
 def _write(path: Path, content: bytes) -> str:

@@ -6,6 +6,8 @@ other uses; nothing is compiled for that where the cache folder has it all.
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -160,3 +162,42 @@ def test_the_command_shows_what_was_compiled(
     ]
     assert f"kept in {folder}" in out
     assert threads.get_num_threads() == 1
+
+
+def test_code_that_is_not_trusted_is_not_lent(folder: Path, tmp_path: Path) -> None:
+    own = warming.cache_folder()
+    for name, mode in (("mine", 0o644), ("theirs", 0o666)):
+        (own / f"{name}.nbc").write_bytes(b"code")
+        (own / f"{name}.nbc").chmod(mode)
+    assert warming.pack_kernels(tmp_path / "lent.zip") == 1
+    own.chmod(0o777)
+    kernel_cache.named_folder.cache_clear()
+    assert warming.pack_kernels(tmp_path / "lent.zip") == 0
+
+
+def test_kernels_of_another_machine(tmp_path: Path) -> None:
+    """A process whose own folders are empty compiles nothing where another's machine code fits."""
+    script = (
+        "import sys, gpumatch as gm\n"
+        "from pathlib import Path\n"
+        "from gpumatch.kernels.compile import compilations\n"
+        "from gpumatch.warming import pack_kernels, use_kernels\n"
+        "use_kernels(Path(sys.argv[1]))\n"
+        "m = gm.Matcher({'x': 'int64'}, index='scan', device='cpu')\n"
+        "m.add({'a': 'x > 3'})\n"
+        "print(m.match([{'x': 5}]).n_pairs, compilations(), pack_kernels(Path(sys.argv[2])))\n"
+    )
+    found = []
+    for number, lent in enumerate(("nowhere", "unpacked")):
+        archive, home = tmp_path / f"{number}.zip", tmp_path / f"home{number}"
+        environment = os.environ | {"GPUMATCH_CACHE_DIR": str(home), "TMPDIR": str(tmp_path / f"t{number}")}
+        (tmp_path / f"t{number}").mkdir()
+        command = [sys.executable, "-c", script, str(tmp_path / lent), str(archive)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found.append([int(word) for word in done.stdout.split()])
+        shutil.unpack_archive(archive, tmp_path / "unpacked")
+    [[matches, compiled, packed], [matches_there, compiled_there, packed_there]] = found
+    assert matches == matches_there == 1
+    assert compiled == packed > 0
+    assert compiled_there == packed_there == 0

@@ -118,26 +118,26 @@ def decode_table(attributes: Attributes, book: Codebook, table: Table) -> Block:
     ]
     strings = attributes.of_kind("string")
     attribute, kind, code_lo, code_hi = table.columns()
-    lo, hi = _keys(book, strings, attribute, code_lo, code_hi)
+    lo, hi = range_keys(book, strings, attribute, code_lo, code_hi)
     plain = kind == RANGE
     never = plain & (code_lo > code_hi)
     lo[never], hi[never] = EMPTY
     predicates = Predicates.of(attribute, kind, np.where(plain, lo, code_lo), np.where(plain, hi, code_hi))
-    range_keys = _keys(book, strings, table.range_attribute, table.range_lo, table.range_hi)
+    own = range_keys(book, strings, table.range_attribute, table.range_lo, table.range_hi)
     return Block(
         table.length,
         table.clause_row,
         table.clause_ptr,
         table.clause_program,
         predicates,
-        Predicates.of(table.range_attribute, RANGE, *range_keys),
+        Predicates.of(table.range_attribute, RANGE, *own),
         table.program_ptr,
         table.program_item,
         pool,
     )
 
 
-def _keys(book: Codebook, strings: Array, owner: Array, lo: Array, hi: Array) -> tuple[Array, Array]:
+def range_keys(book: Codebook, strings: Array, owner: Array, lo: Array, hi: Array) -> tuple[Array, Array]:
     """First and last keys of ranges of codes, or lower and upper cuts where the attribute is a string."""
     if len(book.cuts) == 0:
         return np.full(len(lo), MIN), np.where(strings[owner], MIN, MAX)

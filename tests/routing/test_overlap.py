@@ -34,6 +34,7 @@ def cases(draw: Any) -> tuple[dict[str, str], Expr, Expr, list[dict[str, Any]]]:
     return schema, one, other, draw(st.lists(events(schema), min_size=1, max_size=4))
 
 
+@pytest.mark.long
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example])
 @given(case=cases())
 def test_an_event_that_satisfies_both_is_overlap(case: Any) -> None:

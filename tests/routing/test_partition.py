@@ -72,6 +72,7 @@ def check(found: Partition, rows: list[Row], measure: str) -> None:
     assert [node < 0 for node in found.node] == [low >= high for low, high, _ in rows]
 
 
+@pytest.mark.long
 @given(subscriptions, st.integers(1, 25), st.integers(5, 30), options)
 def test_equal_nodes(rows: list[Row], space: int, capacity: int, how: tuple[str, str, str]) -> None:
     low, high, load = ([row[i] for row in rows] for i in range(3))

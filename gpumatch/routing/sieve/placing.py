@@ -43,49 +43,67 @@ class Candidates:
         return cls(row[at][kept], column[at][kept], share[kept], (low + high)[kept])
 
 
-def trees(
-    candidates: Candidates, rows: int, columns: int, shards: int, slack: tuple[float, float]
-) -> tuple[Array, Array]:
-    """For each subscription: the number of the candidate it is placed by (or -1), and the rank of its column.
+@dataclass(frozen=True)
+class Ordering:
+    """By what subscriptions are sorted, so that neighbours ask for similar values of the same attribute.
 
     An event goes to all shards that have a subscription placed by one of its attributes, so few attributes should
-    serve many subscriptions: columns are taken by how many they serve, as long as they do so well.
+    serve many subscriptions: columns are ranked by how many they serve, as long as they do so well.
     """
-    chosen, rank = np.full(rows, NOWHERE), np.full(rows, columns)
-    best = np.full(rows, np.inf)
-    np.minimum.at(best, candidates.row, candidates.share)
-    good = candidates.share <= np.maximum(slack[0] * best[candidates.row], slack[1])
-    left = np.flatnonzero(good)
-    for step in range(min(columns, _TREES * shards)):
-        if len(left) == 0:
-            break
-        served = np.bincount(candidates.column[left], 1 - candidates.share[left], minlength=columns)
-        own = left[candidates.column[left] == served.argmax()]
-        chosen[candidates.row[own]], rank[candidates.row[own]] = own, step
-        left = left[chosen[candidates.row[left]] < 0]
-    served = np.bincount(candidates.column[left], minlength=columns)
-    order = left[np.lexsort((-served[candidates.column[left]], candidates.row[left]))]
-    first = order[np.unique(candidates.row[order], return_index=True)[1]]
-    chosen[candidates.row[first]] = first
-    rank[candidates.row[first]] = columns + candidates.column[first]
-    return chosen, rank
+
+    rank: Array  # int64: of each column
+    finest: Array  # float64: most levels of width in each column
+    slack: tuple[float, float]
+
+    @classmethod
+    def of(cls, candidates: Candidates, rows: int, columns: int, shards: int, slack: tuple[float, float]) -> Ordering:
+        unranked = cls(np.zeros(columns, np.int64), np.zeros(columns), slack)
+        left = unranked._good(candidates, rows)
+        served = np.bincount(candidates.column[left], minlength=columns)
+        rank = columns + np.argsort(np.argsort(-served, kind="stable"))
+        for step in range(min(columns, _TREES * shards)):
+            if len(left) == 0:
+                break
+            column = np.bincount(candidates.column[left], 1 - candidates.share[left], minlength=columns).argmax()
+            rank[column] = step
+            has_one = np.zeros(rows, np.bool_)
+            has_one[candidates.row[left[candidates.column[left] == column]]] = True
+            left = left[~has_one[candidates.row[left]]]
+        ranked = cls(rank, unranked.finest, slack)
+        sizes = np.bincount(candidates.column[ranked._chosen(candidates, rows)], minlength=columns)
+        # What is narrower than a shard's share of the values is narrow enough.
+        return cls(rank, np.ceil(np.log2(sizes * shards / max(rows, 1) + 1)), slack)
+
+    def keys(self, candidates: Candidates, rows: int) -> tuple[Array, tuple[Array, Array, Array]]:
+        """The column that each subscription is placed by (-1: none), and its keys, the first one first."""
+        chosen = self._chosen(candidates, rows)
+        row, column = candidates.row[chosen], candidates.column[chosen]
+        tree, rank = np.full(rows, NOWHERE), np.full(rows, 2 * len(self.rank))
+        level, middle = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        tree[row], rank[row], middle[row] = column, self.rank[column], candidates.middle[chosen]
+        # Wide conditions would widen every shard that they are spread over, so those of similar width stay together.
+        width = np.floor(-np.log2(np.maximum(candidates.share[chosen], 1e-9)))
+        level[row] = np.clip(width, 0, self.finest[column])
+        return tree, (rank, level, middle)
+
+    def _good(self, candidates: Candidates, rows: int) -> Array:
+        """Numbers of the candidates that are nearly as good as a subscription's best."""
+        best = np.full(rows, np.inf)
+        np.minimum.at(best, candidates.row, candidates.share)
+        return np.flatnonzero(candidates.share <= np.maximum(self.slack[0] * best[candidates.row], self.slack[1]))
+
+    def _chosen(self, candidates: Candidates, rows: int) -> Array:
+        """The good candidate of each subscription whose column has the lowest rank."""
+        good = self._good(candidates, rows)
+        order = good[np.lexsort((self.rank[candidates.column[good]], candidates.row[good]))]
+        return order[np.unique(candidates.row[order], return_index=True)[1]]
 
 
 def place(
     candidates: Candidates, rows: int, columns: int, shards: int, slack: tuple[float, float]
 ) -> tuple[Array, Array]:
     """The shard of each subscription, all of equal size, and the column that it is placed by (-1: none)."""
-    chosen, rank = trees(candidates, rows, columns, shards, slack)
-    placed = chosen >= 0
-    tree, share, middle = np.full(rows, NOWHERE), np.ones(rows), np.zeros(rows, np.int64)
-    tree[placed], share[placed] = candidates.column[chosen[placed]], candidates.share[chosen[placed]]
-    middle[placed] = candidates.middle[chosen[placed]]
-    # Wide conditions would widen every shard that they are spread over, so those of similar width stay together. What
-    # is narrower than a shard's share of the values is narrow enough.
-    sizes = np.bincount(tree + 1, minlength=columns + 1)[tree + 1]
-    finest = np.ceil(np.log2(sizes * shards / max(rows, 1) + 1))
-    level = np.clip(np.floor(-np.log2(np.maximum(share, 1e-9))), 0, finest)
-    order = np.lexsort((middle, level, np.where(placed, rank, 2 * columns)))
+    tree, keys = Ordering.of(candidates, rows, columns, shards, slack).keys(candidates, rows)
     shard = np.empty(rows, np.int32)
-    shard[order] = np.arange(rows) * shards // max(rows, 1)
+    shard[np.lexsort(keys[::-1])] = np.arange(rows) * shards // max(rows, 1)
     return shard, tree
