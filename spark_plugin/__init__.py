@@ -1,11 +1,26 @@
 """Matching on Spark: ``match_events`` and ``count_subscriptions`` for events, ``build_index`` for subscriptions,
-``register`` for SQL.
+``register`` for SQL, ``plan_match`` to see how an index with shards would be matched, ``Metrics`` to see what the tasks
+did, ``rapids_conf`` for GPUs.
 
 Importing this package does not import PySpark.
 """
 
 from gpumatch.spark.build import build_index
+from gpumatch.spark.gpu_memory import GpuMemory, split_gpu_memory
 from gpumatch.spark.match import count_subscriptions, match_events
+from gpumatch.spark.metrics import Metrics
+from gpumatch.spark.rapids import rapids_conf
 from gpumatch.spark.sql import register
+from gpumatch.spark.strategy import plan_match
 
-__all__ = ["build_index", "count_subscriptions", "match_events", "register"]
+__all__ = [
+    "GpuMemory",
+    "Metrics",
+    "build_index",
+    "count_subscriptions",
+    "match_events",
+    "plan_match",
+    "rapids_conf",
+    "register",
+    "split_gpu_memory",
+]

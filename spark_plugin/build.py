@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import gpumatch as gm
-from gpumatch.errors import SchemaError
+from gpumatch.errors import SchemaError, StorageError
 from gpumatch.index.planner import requested_index
-from gpumatch.spark.frames import absolute, check_frame, select
+from gpumatch.routing.shards.plan import EVENTS, PLACES, Draft, Place
+from gpumatch.routing.shards.router import Entries
+from gpumatch.spark.frames import absolute, check_frame, own_python, select
+from gpumatch.spark.opened import open_plan, plan_of
 from gpumatch.spark.shards import Recipe, build_shards
-from gpumatch.store.directory import write_shards
+from gpumatch.store.directory import plan_name
+from gpumatch.store.remote import below, prepare, write_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +40,8 @@ def build_index(
     on_error: Literal["raise", "collect"] = "raise",
     shards: int | None = None,
     max_bytes_per_shard: int | None = None,
+    place: Place = "auto",
+    events: Any = None,
 ) -> gm.Matcher:
     """Build an index of ids and expressions, and save it in the folder ``path``; returns it as it was saved.
 
@@ -46,15 +52,44 @@ def build_index(
     the executors build it, a task for each shard, in a folder that they share with the driver. After a failure, run
     it again: only missing shards are built.
 
+    ``place`` says which shard a subscription goes to: by a "hash" of its id, or together with "similar" ones, so that
+    events need fewer shards, or "auto", whichever is better. ``events``, a DataFrame or anything that can be matched,
+    shows which values and attributes are frequent.
+
     A bad subscription is an error, and nothing is saved. With ``on_error="collect"`` bad subscriptions are left out,
     with a warning that gives their number and the first few.
     """
     check_frame(subscriptions, "subscriptions")
     given = {"id": id, "expr": where, "weight": weight, "destination": destination}
     columns = {role: name for role, name in given.items() if name is not None}
-    if shards is None and max_bytes_per_shard is None:
+    wanted = Wanted(shards, max_bytes_per_shard, place, events)
+    if wanted.is_whole():
         return _build_here(subscriptions, path, schema, columns, index, on_error)
-    return _build_there(subscriptions, path, schema, columns, index, on_error, shards, max_bytes_per_shard)
+    return _build_there(subscriptions, path, schema, columns, index, on_error, wanted)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for about shards."""
+
+    shards: int | None
+    most_bytes: int | None
+    place: Place
+    events: Any
+
+    def is_whole(self) -> bool:
+        """Whether there are to be none."""
+        for name, number in (("shards", self.shards), ("max_bytes_per_shard", self.most_bytes)):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, found {number!r}")
+        if self.shards is not None and self.most_bytes is not None:
+            raise ValueError("pass shards or max_bytes_per_shard, not both: the one follows from the other")
+        if self.place not in PLACES:
+            raise ValueError(f"place is one of {', '.join(PLACES)}, found {self.place!r}")
+        whole = self.shards is None and self.most_bytes is None
+        if whole and (self.place != "auto" or self.events is not None):
+            raise ValueError("place= and events= are about shards: pass shards= or max_bytes_per_shard=, too")
+        return whole
 
 
 def _build_there(
@@ -64,28 +99,66 @@ def _build_there(
     columns: Mapping[str, str],
     index: Any,
     on_error: Literal["raise", "collect"],
-    shards: int | None,
-    most_bytes: int | None,
+    wanted: Wanted,
 ) -> gm.Matcher:
     """Build shards on the executors."""
     if on_error not in ("raise", "collect"):
-        raise ValueError(f"on_error is 'raise' or 'collect', found {on_error!r}")
-    count = _shards(subscriptions, columns, schema, index, shards, most_bytes)
+        raise SchemaError(f"on_error is 'raise' or 'collect', found {on_error!r}")
     params = requested_index(index)
     asked = None if params is None else params.to_dict()
-    recipe = Recipe(absolute(path), gm.Schema.of(schema).to_dict(), asked, on_error == "collect")
-    Path(recipe.path).mkdir(parents=True, exist_ok=True)
-    reports = build_shards(subscriptions, columns, count, recipe)
+    folder, schema = absolute(path), gm.Schema.of(schema)
+    prepare(folder)
+    named = select(subscriptions, columns.values(), "the subscriptions").toDF(*columns)
+    with own_python(subscriptions.sparkSession):
+        count, draft = _drafted(named, folder, schema, index, wanted)
+    reports = build_shards(named, count, Recipe(folder, schema.to_dict(), asked, on_error == "collect", draft))
     rejected = sum(report.rejected for report in reports)
     first = [bad for report in reports for bad in report.first]
     total = rejected + sum(report.subscriptions for report in reports)
     if rejected and on_error == "raise":
         raise SchemaError(f"{rejected} of {total} subscriptions are wrong, and no index is written: {_shown(first)}")
-    if not reports:  # an index without subscriptions has no shards
-        return _build_here(subscriptions, path, schema, columns, index, on_error)
     _warn(rejected, total, first)
-    write_shards(recipe.path, [report.folder for report in reports])
-    return gm.load(recipe.path, device="cpu")
+    names = [report.folder for report in reports]
+    plan = draft.finished([Entries.of_bytes(report.entries, report.always) for report in reports])
+    plan.save(below(folder, plan_name(names)))
+    write_shards(folder, names, plan_name(names))
+    return gm.load(folder, device="cpu", verify=False)  # it may be large, and was just written
+
+
+def _drafted(named: DataFrame, folder: str, schema: gm.Schema, index: Any, wanted: Wanted) -> tuple[int, Draft]:
+    """The number of shards, and what goes where: as before if there is an index, else by a sample."""
+    count, draft = _earlier(folder, schema, wanted) or _sampled(named, schema, index, wanted)
+    if draft.placement is not None and named.groupBy("id").count().where("count > 1").limit(1).collect():
+        draft = replace(draft, placement=None)  # a hash brings equal ids together, and the second is reported
+    return count, draft
+
+
+def _sampled(named: DataFrame, schema: gm.Schema, index: Any, wanted: Wanted) -> tuple[int, Draft]:
+    """By a sample."""
+    total = named.count()
+    some = named.where(f"pmod(xxhash64(id), {max(total, 1)}) < {_SAMPLE}").toArrow().sort_by("id")
+    matcher = gm.Matcher(schema, index=index, device="cpu")
+    matcher.add_table(some, on_error="collect")
+    count = wanted.shards
+    if count is None:
+        size = matcher.stats()["bytes"] * total / max(1, len(some))
+        count = max(1, -(-int(size) // (wanted.most_bytes or 1)))
+    events = wanted.events
+    if hasattr(events, "toArrow"):  # a DataFrame
+        events = events.limit(EVENTS).toArrow()
+    return count, Draft.of(matcher, count, total, events, wanted.place)
+
+
+def _earlier(folder: str, schema: gm.Schema, wanted: Wanted) -> tuple[int, Draft] | None:
+    """From the plan of the index that is there, if it fits."""
+    if wanted.events is not None or wanted.place != "auto" or wanted.shards is None:
+        return None
+    try:
+        draft = open_plan(plan_of(folder)).draft
+    except StorageError:
+        return None
+    fits = draft.shards == wanted.shards and draft.grid.attributes.schema == schema
+    return (draft.shards, draft) if fits else None
 
 
 def _build_here(
@@ -113,27 +186,3 @@ def _warn(rejected: int, total: int, first: Sequence[tuple[Any, str]]) -> None:
 
 def _shown(first: Sequence[tuple[Any, str]]) -> str:
     return "; ".join(f"{name!r}: {message}" for name, message in first[:3])
-
-
-def _shards(
-    subscriptions: DataFrame,
-    columns: Mapping[str, str],
-    schema: SchemaLike,
-    index: Any,
-    shards: int | None,
-    most_bytes: int | None,
-) -> int:
-    """The number of shards; bytes per subscription are estimated from a sample."""
-    for name, number in (("shards", shards), ("max_bytes_per_shard", most_bytes)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-            raise ValueError(f"{name} must be a whole number of at least 1, found {number!r}")
-    if shards is not None and most_bytes is not None:
-        raise ValueError("pass shards or max_bytes_per_shard, not both: the one follows from the other")
-    if shards is not None:
-        return shards
-    count = subscriptions.count()
-    some = select(subscriptions, columns.values(), "the subscriptions").toDF(*columns).limit(_SAMPLE).toArrow()
-    matcher = gm.Matcher(schema, index=index, device="cpu")
-    matcher.add_table(some, on_error="collect")
-    per_row = matcher.stats()["bytes"] / max(1, len(some))
-    return max(1, -(-int(count * per_row) // (most_bytes or 1)))

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from gpumatch.errors import SchemaError, StorageError, nearest
+import numpy as np
+import pyarrow as pa
+
+from gpumatch.arrays import Array
+from gpumatch.errors import SchemaError, nearest
+from gpumatch.store.place import is_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _DEFAULT_PYTHON = "python3"  # PySpark's default
 
@@ -80,9 +88,103 @@ def map_in_arrow(frame: DataFrame, function: Callable[[Any], Iterator[Any]], sch
             functions.require_minimum_pandas_version = ask
 
 
+@dataclass(frozen=True)
+class Job:
+    """What all tasks of a call have in common."""
+
+    total: Any = None  # an accumulator for what they do
+    kernels: str = ""  # the name of machine code that the driver shipped
+
+
+def task(module: str, function: str, job: Job, **given: Any) -> Callable[[Any], Iterator[Any]]:
+    """A function of this package for ``mapInArrow``.
+
+    Spark sends it as code, and its arguments packed, so that it can tell what workers lack.
+    """
+    packed = pickle.dumps((job.total, job.kernels, given))
+
+    def run(batches: Any) -> Iterator[Any]:
+        from importlib import import_module
+
+        try:
+            home = import_module(f"gpumatch.spark.{module}")
+        except ImportError as error:
+            import sys
+
+            raise ImportError(
+                f"the Python of Spark's workers, {sys.executable}, cannot import gpumatch: {error}. Install gpumatch "
+                "there, or set PYSPARK_PYTHON to a Python that has it, before the Spark session starts"
+            ) from error
+        import pickle
+
+        total, kernels, given = pickle.loads(packed)
+        batches = map(import_module("gpumatch.spark.frames").sound, batches)
+        if kernels:
+            import_module("gpumatch.spark.ship").use_shipped_kernels(kernels)
+        found: Iterator[Any]
+        if total is None:
+            found = getattr(home, function)(batches, **given)
+        else:
+            found = import_module("gpumatch.spark.metrics").measured(getattr(home, function), batches, total, **given)
+        return found
+
+    return run
+
+
+def sound(batch: Any) -> Any:
+    """The batch, without empty arrays that lack offsets, as Spark sends them inside of lists: Arrow crashes on them."""
+    if not any(map(_is_hollow, batch.columns)):
+        return batch
+    columns = [column.take(pa.array(np.arange(len(column)))) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _is_hollow(array: Any) -> bool:
+    """Whether it, or an array inside of it, is empty where there should be offsets."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return any(_is_hollow(array.field(at)) for at in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        return len(array) == 0 or _is_hollow(array.values)
+    return len(array) == 0 and not pa.types.is_primitive(kind)
+
+
+def arrow_type(kind: DataType) -> Any:
+    """The Arrow type that Python gets a column as. From PySpark 4.2 on timestamps must be told their zone."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
+    return to_arrow_type(kind, **zone)
+
+
 def absolute(index: str | os.PathLike[str]) -> str:
-    """An absolute path: executors have a different working directory."""
+    """A URI as it is, or an absolute path: executors have a different working directory."""
     path = os.fspath(index)
-    if "://" in path:
-        raise StorageError(f"{path} is not a folder that Python can open: use a mounted path, or pass a Matcher")
-    return os.path.abspath(path)
+    return path if is_uri(path) else os.path.abspath(path)
+
+
+def salts_of(count: int) -> list[int]:
+    """A number for each of ``count`` partitions that ``repartition(count, number)`` puts there."""
+    found: dict[int, int] = {}
+    first = 0
+    while len(found) < count:
+        numbers = np.arange(first, first + 20 * count)
+        for number, partition in zip(numbers.tolist(), (_hash(numbers) % count).tolist(), strict=True):
+            found.setdefault(partition, number)
+        first += 20 * count
+    return [found[partition] for partition in range(count)]
+
+
+def _hash(numbers: Array) -> Array:
+    """Spark's hash of integers: Murmur3 with the seed 42."""
+    mixed = _rotated(numbers.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    mixed = _rotated(mixed ^ np.uint32(42), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    mixed ^= np.uint32(4)  # bytes of an integer
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        mixed = (mixed ^ mixed >> np.uint32(shift)) * np.uint32(factor)
+    return (mixed ^ mixed >> np.uint32(16)).astype(np.int32).astype(np.int64)
+
+
+def _rotated(numbers: Array, bits: int) -> Array:
+    rotated: Array = numbers << np.uint32(bits) | numbers >> np.uint32(32 - bits)
+    return rotated

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 import gpumatch as gm
 from gpumatch.errors import SchemaError
+from gpumatch.events.strangers import Spelling
 from gpumatch.spark.answers import OUTPUTS, Output
-from gpumatch.spark.frames import absolute, check_frame, is_local, map_in_arrow, own_python, select
-from gpumatch.spark.ship import ship
-from gpumatch.spark.worker import Query
+from gpumatch.spark.carried import carry
+from gpumatch.spark.frames import (
+    Job,
+    absolute,
+    arrow_type,
+    check_frame,
+    is_local,
+    map_in_arrow,
+    own_python,
+    select,
+    task,
+)
+from gpumatch.spark.metrics import Metrics
+from gpumatch.spark.opened import shards_of
+from gpumatch.spark.routed import count_routed, match_routed
+from gpumatch.spark.ship import ship, ship_kernels
+from gpumatch.spark.strategy import Asked, Index, Strategy, choose
+from gpumatch.spark.worker import Location, Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+_PASSES = ("pass_batches", "count_passes")
 _NAMES: dict[Output, str] = {
     "pairs": "subscription",
     "array": "subscriptions",
@@ -30,7 +45,7 @@ _NAMES: dict[Output, str] = {
 
 def match_events(
     events: DataFrame,
-    index: str | os.PathLike[str] | gm.Matcher,
+    index: Index,
     *,
     output: Output = "pairs",
     top: int | None = None,
@@ -38,6 +53,9 @@ def match_events(
     subscription: str | None = None,
     id_type: Literal["string", "bigint"] | None = None,
     device: str = "auto",
+    strategy: Asked = "auto",
+    memory: int | None = None,
+    metrics: Metrics | None = None,
 ) -> DataFrame:
     """A lazy DataFrame of matches: columns of the event, then what ``output`` asks for.
 
@@ -51,6 +69,11 @@ def match_events(
     ``index`` is a matcher, which is shipped to the executors, or the folder of a saved one that all executors can read
     under the same path. ``columns`` are those of the event to return, in this order; None means all. ``subscription``
     names the last column. ``device`` is "auto" for the GPU of the task, if it has one, or "cpu" or "cuda:N".
+
+    ``strategy`` is "replicated": each task opens the whole index; "routed": events are sent to the shards that may
+    match them; "passes": each task shows its events to one shard after another; or "auto", by the size of the index
+    against ``memory``, the bytes that it may take on a machine or GPU. ``plan_match`` says which one it is, and why.
+    ``metrics`` counts what the tasks do.
 
     Index and columns are checked before Spark runs anything. Only where the driver cannot read the folder, say by
     ``id_type`` which type the ids (or destinations) have: then every column is sent to the executors, and they check.
@@ -66,24 +89,28 @@ def match_events(
     name = _NAMES[output] if subscription is None else subscription
     returned = _returned(events.columns if columns is None else columns, name)
     matcher = _matcher(index, id_type)
-    selected = _selected(events, returned, matcher)
-    integers = _integers(matcher, output, id_type)
+    chosen = choose(events.sparkSession, index, strategy, memory, is_hidden=matcher is None)
+    selected, carried, restore = carry(_selected(events, returned, matcher), returned, matcher)
+    integers = _integers(matcher, index, output, id_type)
     one = LongType() if integers or output == "count" else StringType()
     kind = ArrayType(one) if output in ("array", "destinations") else one
     fields = [
-        StructField(field.name, field.dataType, True, field.metadata) for field in selected.schema[: len(returned)]
+        StructField(field.name, field.dataType, True, field.metadata) for field in selected.schema[: len(carried)]
     ]
     fields.append(StructField(name, kind))
-    query = Query(selected.columns, [*returned, name], output, top, integers, device, is_local(events.sparkSession))
-    return _mapped(selected, index, "match_batches", query, StructType(fields))
+    query = Query(selected.columns, [*carried, name], output, top, integers, device, is_local(events.sparkSession))
+    return restore(_mapped(selected, index, chosen, False, query, StructType(fields), metrics))
 
 
 def count_subscriptions(
     events: DataFrame,
-    index: str | os.PathLike[str] | gm.Matcher,
+    index: Index,
     *,
     id_type: Literal["string", "bigint"] | None = None,
     device: str = "auto",
+    strategy: Asked = "auto",
+    memory: int | None = None,
+    metrics: Metrics | None = None,
 ) -> DataFrame:
     """A lazy DataFrame of how many events each subscription matched: ``subscription`` and ``count``.
 
@@ -93,18 +120,21 @@ def count_subscriptions(
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     matcher = _matcher(index, id_type)
+    chosen = choose(events.sparkSession, index, strategy, memory, is_hidden=matcher is None)
     selected = _selected(events, [], matcher)
-    integers = _integers(matcher, "pairs", id_type)
+    integers = _integers(matcher, index, "pairs", id_type)
     returned = ["subscription", "count"]
     query = Query(selected.columns, returned, "count", None, integers, device, is_local(events.sparkSession))
     fields = [StructField(returned[0], LongType() if integers else StringType()), StructField(returned[1], LongType())]
-    counted = _mapped(selected, index, "count_batches", query, StructType(fields))
+    counted = _mapped(selected, index, chosen, True, query, StructType(fields), metrics)
     return counted.groupBy(returned[0]).sum(returned[1]).toDF(*returned)
 
 
 def _selected(events: DataFrame, returned: Sequence[str], matcher: gm.Matcher | None) -> DataFrame:
     """The columns that go to Python, those to return first."""
     attributes = [name for name in events.columns if matcher is None or name in matcher.schema]
+    if matcher is not None:
+        Spelling(matcher.schema).look_at_columns(events.columns)
     names = [*returned, *(name for name in attributes if name not in returned)]
     if not names and matcher is not None:  # rows without columns would be lost, and they may satisfy IS NULL
         from pyspark.sql.functions import lit
@@ -116,44 +146,54 @@ def _selected(events: DataFrame, returned: Sequence[str], matcher: gm.Matcher | 
     return selected
 
 
-def _integers(matcher: gm.Matcher | None, output: Output, id_type: str | None) -> bool:
+def _integers(matcher: gm.Matcher | None, index: Index, output: Output, id_type: str | None) -> bool:
     """Whether ids, or destinations, are integers."""
     if matcher is None:
         return id_type == "bigint"
     if output == "destinations":
-        return bool(pa.types.is_integer(matcher.destinations([]).names.type))
+        return bool(pa.types.is_integer(_any_with_destinations(matcher, index).destinations([]).names.type))
     return matcher.id_type is int
 
 
+def _any_with_destinations(matcher: gm.Matcher, index: Index) -> gm.Matcher:
+    """The matcher, or another shard if it has none."""
+    if matcher._seal().destinations is None and not isinstance(index, gm.Matcher):
+        return _shard_that(absolute(index), lambda shard: shard._seal().destinations is not None) or matcher
+    return matcher
+
+
+def _shard_that(path: str, is_right: Callable[[gm.Matcher], bool]) -> gm.Matcher | None:
+    """The first such shard of an index, else any; None if it has no shards."""
+    shard = None
+    for folder in shards_of(path):
+        shard = gm.load(folder, device="cpu", verify="once")
+        if is_right(shard):
+            break
+    return shard
+
+
 def _mapped(
-    selected: DataFrame, index: str | os.PathLike[str] | gm.Matcher, function: str, query: Query, schema: StructType
+    selected: DataFrame,
+    index: Index,
+    strategy: Strategy,
+    counting: bool,
+    query: Query,
+    schema: StructType,
+    metrics: Metrics | None,
 ) -> DataFrame:
     session = selected.sparkSession
+    job = Job(None if metrics is None else metrics.total, ship_kernels(session))
     is_shipped = isinstance(index, gm.Matcher)
-    where = ship(session, index) if isinstance(index, gm.Matcher) else absolute(index)
+    place = ship(session, index) if isinstance(index, gm.Matcher) else absolute(index)
+    parts = () if strategy.report is None else strategy.report.parts
+    location = Location(place, is_shipped, strategy.shards, strategy.plan, parts)
     plain = selected.toDF(*(f"c{i}" for i in range(len(selected.columns))))  # mapInArrow fails on names with dots
     with own_python(session):
-        return map_in_arrow(plain, _task(function, where, is_shipped, asdict(query)), schema)
-
-
-def _task(function: str, where: str, is_shipped: bool, query: dict[str, Any]) -> Callable[[Any], Iterator[Any]]:
-    """A function of ``worker`` with its arguments. Spark sends it as code, so that it can tell what workers lack."""
-
-    def run(batches: Any) -> Iterator[Any]:
-        try:
-            from gpumatch.spark import worker
-        except ImportError as error:
-            import sys
-
-            raise ImportError(
-                f"the Python of Spark's workers, {sys.executable}, cannot import gpumatch: {error}. Install gpumatch "
-                "there, or set PYSPARK_PYTHON to a Python that has it, before the Spark session starts"
-            ) from error
-        path = worker.shipped(where) if is_shipped else where
-        found: Iterator[Any] = getattr(worker, function)(batches, path, worker.Query(**query))
-        return found
-
-    return run
+        if strategy.name == "routed":
+            routed = count_routed if counting else match_routed
+            return routed(plain, location, query, schema, job)
+        functions = ("match_batches", "count_batches") if strategy.name == "replicated" else _PASSES
+        return map_in_arrow(plain, task("worker", functions[counting], job, index=location, query=query), schema)
 
 
 def _returned(columns: Sequence[str], subscription: str) -> list[str]:
@@ -166,12 +206,13 @@ def _returned(columns: Sequence[str], subscription: str) -> list[str]:
     return returned
 
 
-def _matcher(index: str | os.PathLike[str] | gm.Matcher, id_type: str | None) -> gm.Matcher | None:
-    """The matcher to check against; None if only the executors can open it."""
+def _matcher(index: Index, id_type: str | None) -> gm.Matcher | None:
+    """The matcher to check against, of a sharded index one shard; None if only the executors can open it."""
     if isinstance(index, gm.Matcher):
         return index
     if id_type is None:
-        return gm.load(absolute(index), device="cpu", verify="once")
+        path = absolute(index)
+        return _shard_that(path, lambda shard: shard.id_type is not None) or gm.load(path, device="cpu", verify="once")
     if id_type not in ("string", "bigint"):
         raise ValueError(f"id_type must be 'string' or 'bigint', found {id_type!r}")
     return None
@@ -180,12 +221,11 @@ def _matcher(index: str | os.PathLike[str] | gm.Matcher, id_type: str | None) ->
 def _check_types(columns: StructType, schema: gm.Schema) -> None:
     """Find type errors now, with one made-up event of the same types, not on the executors."""
     from pyspark.errors import PySparkTypeError
-    from pyspark.sql.pandas.types import to_arrow_type
 
     arrays = []
     for field in columns:
         try:
-            arrays.append(_blank(to_arrow_type(field.dataType)))
+            arrays.append(_blank(arrow_type(field.dataType)))
         except PySparkTypeError:
             raise SchemaError(
                 f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot pass to Python: "

@@ -1,31 +1,78 @@
-"""Indexes that a Python worker has open: they outlive a task, and none of them is ever pickled."""
+"""Indexes, shards and plans that a Python worker has open: they outlive a task, and none of them is ever pickled."""
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from pathlib import Path
 
 import gpumatch as gm
+from gpumatch.errors import StorageError
 from gpumatch.matcher import from_stored
-from gpumatch.store.directory import read, read_manifest
+from gpumatch.routing.shards.plan import Plan
+from gpumatch.store.place import is_uri, shown
+from gpumatch.store.remote import below, read, read_manifest
 
 SHARE = 0.25  # of the machine's memory, which mapped indexes may take before the one unused for longest is closed
 
 _open: OrderedDict[tuple[str, str], tuple[gm.Matcher, int]] = OrderedDict()  # by version and device; with its bytes
+_asked: dict[str, tuple[int, str]] = {}  # by URI: the last task that asked its store for the version, and the answer
+
+_plans: dict[str, Plan] = {}
+uses = {"opened": 0, "reused": 0}  # how often an index had to be opened, and how often it was open
 
 
 def open_index(path: str, device: str) -> gm.Matcher:
-    """The matcher of a folder, memory-mapped; from earlier tasks if the folder still holds the same version."""
-    key = read_manifest(Path(path))["checksum"], device
-    if key not in _open:
+    """The matcher of a folder, memory-mapped; from earlier tasks if the folder still holds the same version.
+
+    A store is asked for the version once in a task: functions of SQL come here for every batch.
+    """
+    task = _task() if is_uri(path) else None
+    last, version = _asked.get(path, (None, ""))
+    if task is None or task != last:
+        version = read_manifest(path)["checksum"]
+    uses["reused" if (version, device) in _open else "opened"] += 1
+    if (version, device) not in _open:
         stored = read(path, mmap=True, verify="once")
-        key = stored.digest, device  # which may be newer than the manifest was
-        _open[key] = from_stored(stored, device), stored.nbytes
+        version = stored.digest  # which may be newer than the manifest was
+        _open[version, device] = from_stored(stored, device), stored.nbytes
+    if task is not None:
+        _asked[path] = task, version
+    key = version, device
     _open.move_to_end(key)
-    while len(_open) > 1 and sum(size for _, size in _open.values()) > _room():
+    room = _room() if device == "cpu" else 0  # a worker's share of a GPU has room for one
+    while len(_open) > 1 and sum(size for _, size in _open.values()) > room:
         _open.popitem(last=False)
     return _open[key][0]
+
+
+def _task() -> int | None:
+    """The number of Spark's task; None outside of tasks."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return None if context is None else int(context.taskAttemptId())
+
+
+def shards_of(path: str) -> tuple[str, ...]:
+    """The paths of the shards."""
+    return tuple(below(path, entry["folder"]) for entry in read_manifest(path).get("shards", []))
+
+
+def plan_of(path: str) -> str:
+    """The path of the plan for an index with shards."""
+    entry = read_manifest(path).get("plan")
+    if entry is None:
+        raise StorageError(f"the index at {shown(path)} has no plan for its shards; build it again with shards=")
+    return below(path, entry["folder"])
+
+
+def open_plan(path: str) -> Plan:
+    """The plan at a path; from earlier tasks if it is the same."""
+    version = read_manifest(path)["checksum"]
+    if version not in _plans:
+        _plans.clear()
+        _plans[version] = Plan.load(path)
+    return _plans[version]
 
 
 def _room() -> float:

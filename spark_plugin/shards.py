@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import gpumatch as gm
+from gpumatch.arrays import Array
 from gpumatch.errors import StorageError
 from gpumatch.index import params_from
-from gpumatch.spark.frames import map_in_arrow, own_python, select
-from gpumatch.store.directory import FORMAT, read_manifest, shard_name
+from gpumatch.routing.shards.plan import Draft
+from gpumatch.routing.shards.router import Entries
+from gpumatch.spark.frames import Job, map_in_arrow, own_python, salts_of, task
+from gpumatch.spark.ship import ship_kernels
+from gpumatch.store.directory import FORMAT, shard_name
+from gpumatch.store.remote import below, prepare
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 REPORTED = 20  # rejected subscriptions that a task names; of others the driver learns the number only
 
@@ -31,6 +37,7 @@ class Recipe:
     schema: dict[str, Any]
     index: dict[str, Any] | None  # parameters; None is "auto"
     keep_good: bool  # leave bad subscriptions out, instead of saving nothing
+    draft: Draft
 
 
 @dataclass(frozen=True)
@@ -41,44 +48,46 @@ class Report:
     subscriptions: int
     rejected: int
     first: list[tuple[Any, str]]  # some of the rejected: id and message
+    always: bool  # whether it gets every event
+    entries: Array  # of the router, as one array
 
 
-def build_shards(subscriptions: DataFrame, columns: Mapping[str, str], count: int, recipe: Recipe) -> list[Report]:
-    """Build ``count`` shards on the executors; ``columns`` has the name of the column for id, expr and others.
+def build_shards(named: DataFrame, count: int, recipe: Recipe) -> list[Report]:
+    """Build ``count`` shards on the executors, from the columns id, expr and perhaps others.
 
-    An id always goes to the same shard, and the rows of a shard are put in order, so that a second run finds the
-    shards of the first.
+    A subscription always goes to the same shard, and the rows of a shard are put in order, so that a second run finds
+    the shards of the first.
     """
     from pyspark.sql import functions as f
+    from pyspark.sql.types import IntegerType, StructField, StructType
 
-    session = subscriptions.sparkSession
-    named = select(subscriptions, columns.values(), "the subscriptions").toDF(*columns)
-    salts = f.array(*map(f.lit, salts_of(session, count)))
-    placed = named.withColumn("shard", f.expr(f"int(pmod(xxhash64(id), {count}))"))
-    spread = placed.withColumn("salt", salts[f.col("shard")]).repartition(count, "salt").drop("salt")
-    given = asdict(recipe)
+    job = Job(kernels=ship_kernels(named.sparkSession))
+    with own_python(named.sparkSession):
+        if recipe.draft.placement is None:
+            placed = named.withColumn("shard", f.expr(f"int(pmod(xxhash64(id), {count}))"))
+        else:
+            fields = [*named.schema.fields, StructField("shard", IntegerType())]
+            placed = map_in_arrow(named, task("shards", "place_batches", job, recipe=recipe), StructType(fields))
+        salts = f.array(*map(f.lit, salts_of(count)))
+        spread = placed.withColumn("salt", salts[f.col("shard")]).repartition(count, "salt").drop("salt")
+        built = task("shards", "build_shard", job, recipe=recipe)
+        found = map_in_arrow(spread, built, "shard int, report string, entries binary").collect()
+    if not found:  # an index without subscriptions has a shard without any
+        return [_built(named.limit(0).toArrow(), 0, recipe)]
+    rows = sorted(found, key=lambda row: row.shard)
+    return [Report(**json.loads(row.report), entries=np.frombuffer(row.entries, np.uint16)) for row in rows]
 
-    def run(batches: Any) -> Iterator[Any]:
-        from gpumatch.spark import shards
 
-        return shards.build_shard(batches, shards.Recipe(**given))
-
-    with own_python(session):
-        found = map_in_arrow(spread, run, "shard int, report string").collect()
-    return [Report(**json.loads(row.report)) for row in sorted(found)]
-
-
-def salts_of(session: SparkSession, count: int) -> list[int]:
-    """A number for each of ``count`` partitions that ``repartition(count, number)`` puts there."""
-    found: dict[int, int] = {}
-    first = 0
-    while len(found) < count:
-        last = first + 20 * count
-        numbers = session.range(first, last).selectExpr("int(id)", f"int(pmod(hash(int(id)), {count}))")
-        for number, partition in sorted(map(tuple, numbers.collect())):
-            found.setdefault(partition, number)
-        first = last
-    return [found[partition] for partition in range(count)]
+def place_batches(batches: Iterable[Any], recipe: Recipe) -> Iterator[Any]:
+    """Subscriptions with their shards. Those that cannot be read go to the first, which reports them."""
+    assert recipe.draft.placement is not None
+    for batch in batches:
+        matcher = gm.Matcher(recipe.schema, device="cpu")
+        matcher.add_table(pa.Table.from_batches([batch]), on_error="collect")
+        source = matcher._source()
+        shard = recipe.draft.placement.shards(recipe.draft.grid, source)
+        known = pc.index_in(batch.column("id"), source.ids.cast(batch.column("id").type)).fill_null(-1).to_numpy()
+        yield batch.append_column("shard", pa.array(np.append(shard, 0)[known].astype(np.int32)))
 
 
 def build_shard(batches: Iterable[Any], recipe: Recipe) -> Iterator[Any]:
@@ -88,35 +97,41 @@ def build_shard(batches: Iterable[Any], recipe: Recipe) -> Iterator[Any]:
         table = pa.Table.from_batches(held)
         number = table["shard"][0].as_py()
         table = table.drop_columns(["shard"]).sort_by([("id", "ascending"), ("expr", "ascending")])
-        report = json.dumps(asdict(_built(table, number, recipe)))
-        yield pa.RecordBatch.from_pydict({"shard": pa.array([number], pa.int32()), "report": [report]})
+        report = asdict(_built(table, number, recipe))
+        entries = report.pop("entries").tobytes()
+        columns = {"shard": pa.array([number], pa.int32()), "report": [json.dumps(report)], "entries": [entries]}
+        yield pa.RecordBatch.from_pydict(columns)
 
 
 def _built(table: Any, number: int, recipe: Recipe) -> Report:
     name = shard_name(number, _digest(table, recipe))
-    folder = Path(recipe.path, name)
+    folder = below(recipe.path, name)
+    prepare(recipe.path)  # a store that this executor cannot reach should be an error now, not after the work
     if (done := _saved(folder)) is not None:
-        return Report(name, done, len(table) - done, [])
+        entries = Entries.of(recipe.draft.grid, done)
+        return Report(name, len(done), len(table) - len(done), [], entries.always, entries.rows)
     index = "auto" if recipe.index is None else params_from(recipe.index)
     matcher = gm.Matcher(recipe.schema, index=index, device="cpu")
     extra = {key: table[key] for key in ("weight", "destination") if key in table.column_names}
     rejected = matcher.add_table(table, on_error="collect", **extra)
     if not rejected or recipe.keep_good:
         matcher.save(folder)
-    return Report(name, len(matcher), len(rejected), [(bad.id, bad.message) for bad in rejected[:REPORTED]])
+    entries = Entries.of(recipe.draft.grid, matcher)
+    first = [(bad.id, bad.message) for bad in rejected[:REPORTED]]
+    return Report(name, len(matcher), len(rejected), first, entries.always, entries.rows)
 
 
-def _saved(folder: Path) -> int | None:
-    """The number of subscriptions in a folder; None if it was not saved completely."""
+def _saved(folder: str) -> gm.Matcher | None:
+    """The shard that is there; None if it was not saved completely, or was damaged since."""
     try:
-        return sum(int(segment["length"]) for segment in read_manifest(folder)["segments"])
+        return gm.load(folder, device="cpu", verify=True)
     except StorageError:
         return None
 
 
 def _digest(table: Any, recipe: Recipe) -> str:
     """A digest of everything the shard depends on."""
-    facts = {**asdict(recipe), "path": "", "format": FORMAT}
+    facts = {"schema": recipe.schema, "index": recipe.index, "keep_good": recipe.keep_good, "format": FORMAT}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:

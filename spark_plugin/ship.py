@@ -1,4 +1,4 @@
-"""Ships a matcher to executors that share no folder with the driver, as an archive that Spark unpacks."""
+"""Ships matchers and compiled kernels to executors, as archives that Spark unpacks."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import atexit
 import shutil
 import tempfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import gpumatch as gm
+from gpumatch.spark.frames import is_local
 from gpumatch.store.directory import read_manifest
 from gpumatch.store.snapshot import Snapshot
+from gpumatch.warming import pack_kernels, use_kernels
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _shipped: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
+_kernels: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
 _saved: WeakKeyDictionary[gm.Matcher, tuple[Snapshot, str]] = WeakKeyDictionary()  # its version, by what it held then
 
 
@@ -44,6 +48,29 @@ def ship(session: SparkSession, matcher: gm.Matcher) -> str:
             session.addArtifacts(f"{archive}#{folder.name}", archive=True)
             names[key] = folder.name
     return names[key]
+
+
+def ship_kernels(session: SparkSession) -> str:
+    """The name under which executors find the machine code of this machine; empty if they are here, or it has none."""
+    if is_local(session):
+        return ""
+    if session not in _kernels:
+        folder = Path(tempfile.mkdtemp(prefix="gpumatch-kernels-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        archive, packed = folder / f"{folder.name}.zip", 0
+        with suppress(OSError):  # it is a help, not a need
+            packed = pack_kernels(archive)
+        if packed:
+            session.addArtifacts(f"{archive}#{folder.name}", archive=True)
+        _kernels[session] = folder.name if packed else ""
+    return _kernels[session]
+
+
+def use_shipped_kernels(name: str) -> None:
+    """On an executor."""
+    from pyspark import SparkFiles
+
+    use_kernels(Path(SparkFiles.get(name)))
 
 
 def _archive(source: Path, target: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from gpumatch.errors import SchemaError
 from gpumatch.spark.frames import own_python
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def register(session: SparkSession, *, columns: str = "", ids: Literal["string",
     from pyspark.sql.types import StructType
 
     returned = StructType.fromDDL(columns).names if columns else []
+    if "subscription" in (name.lower() for name in returned):
+        raise SchemaError("columns= names 'subscription', the name of the column of matches: leave it out")
     integers = ids == "bigint"
 
     def match_ids(index: Any, *attributes: Any) -> Any:

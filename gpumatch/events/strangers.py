@@ -34,15 +34,25 @@ class Spelling:
         self._judged: dict[Any, list[str]] = {}
 
     def look(self, strangers: Strangers, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Warn if an event has one of these names but lacks the attribute that it may mean."""
+        """Warn if an event has one of these keys but lacks the attribute that it may mean."""
+        self._look(strangers, events, "key", " With strict=True this is an error")
+
+    def look_at_columns(self, names: Sequence[str]) -> None:
+        """The same for the columns of a table."""
+        strangers: Strangers = {name: None for name in names if self._schema.find(name) is None}
+        self._look(strangers, dict.fromkeys(names), "column", "")
+
+    def _look(
+        self, strangers: Strangers, events: Mapping[str, Any] | Sequence[Mapping[str, Any]], what: str, advice: str
+    ) -> None:
         rows = [events] if isinstance(events, Mapping) else events
         for name in strangers:
             meant = self._meant(name)
             if meant and any(_lacks(row, name, meant) for row in rows):
                 self.warned = True
                 warnings.warn(
-                    f"the events have the key {name!r}, which is no attribute and is ignored; did you mean "
-                    f"{meant[0]!r}? With strict=True this is an error",
+                    f"the events have the {what} {name!r}, which is no attribute and is ignored; did you mean "
+                    f"{meant[0]!r}?{advice}",
                     GpumatchWarning,
                     stacklevel=_outside(),
                 )

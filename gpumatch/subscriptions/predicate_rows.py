@@ -1,4 +1,4 @@
-"""Rows of a table of predicates: what they say, read as whole columns where they compare numbers, else one by one."""
+"""Rows of a table of predicates. Comparisons with numbers are read as whole columns, other rows one by one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FAST = ("=", "<", "<=", ">", ">=", "between")
 
 
 class Rows:
-    """Some rows of the table: operators and attributes by number, and keys of those that compare exact numbers."""
+    """Some rows of the table: operators and attributes as numbers, and the keys of comparisons with exact numbers."""
 
     def __init__(self, attributes: Attributes, table: Any) -> None:
         self.table = table
@@ -75,7 +75,7 @@ class Rows:
         self.known: Array = (self.connective >= 0) | np.array([op is not None for op, _ in self.ops], np.bool_)[self.op]
 
     def tests(self) -> Tests:
-        """The predicates of those rows that are fast."""
+        """The predicates of the rows marked ``fast``."""
         lo, hi = np.zeros(len(self.op), np.int64), np.zeros(len(self.op), np.int64)
         for number, (op, _) in enumerate(self.ops):
             row = np.flatnonzero((self.op == number) & self.fast)
@@ -84,7 +84,7 @@ class Rows:
         return Tests(Predicates.of(self.attribute, RANGE, lo, hi), self.negated)
 
     def arities(self) -> Array:
-        """How many operands operators take: 0 where it is not said, -1 where it is no number that they can have."""
+        """The number of operands of each operator: 0 if not given, -1 if invalid."""
         arity = np.zeros(len(self.op), np.int64)
         at = np.flatnonzero(self.connective >= 0)
         if "value" not in self.table.column_names or len(at) == 0:
@@ -99,7 +99,7 @@ class Rows:
         return arity
 
     def items(self, schema: Schema, at: Array, arity: Array) -> Iterator[Predicate | Op | GpumatchError]:
-        """What rows say, one after another, or the error in them. Equal predicates are one object."""
+        """The predicate of each row, or its error. Equal predicates are one object."""
         part = self.table.take(pa.array(at))
         nothing = [None] * len(at)
         values = part["value"].to_pylist() if "value" in part.column_names else nothing
@@ -150,7 +150,7 @@ class Rows:
         return _spaced(self.written[self.op[row]]).upper()
 
     def misuse(self, row: int, place: str) -> SchemaError:
-        """What is wrong with the row of an operator; ``place`` tells where it is."""
+        """What is wrong with an operator's row; ``place`` says where it is."""
         shown, name = self.shown(row), self.names[self.name[row]]
         if name is not None:
             return SchemaError(f"{shown}{place} joins conditions and has no attribute, found {name!r}; leave it null")
@@ -165,13 +165,13 @@ class Rows:
 
 
 def _dictionary(table: Any, name: str) -> tuple[Any, Array]:
-    """A column's distinct values, null among them, and the number of each row's."""
+    """The distinct values of a column, including null, and the number of each row's value."""
     encoded = plain(table[name]).dictionary_encode(null_encoding="encode")
     return encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
 
 
 def plain(column: Any) -> Any:
-    """A column as one array of values, not of places in a dictionary."""
+    """A column as a plain array, without a dictionary."""
     column = column.combine_chunks()
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
 
@@ -181,7 +181,7 @@ def _spaced(op: Any) -> str:
 
 
 def _constants(table: Any) -> tuple[list[Any], Array]:
-    """Arrow arrays of ``value`` and of the first and second of ``values``, null where there is none; who has values."""
+    """``value``, and the first and second of ``values``, null where missing; and which rows have ``values``."""
     nothing = pa.nulls(table.num_rows)
     value = table["value"].combine_chunks() if "value" in table.column_names else nothing
     lists = table["values"].combine_chunks() if "values" in table.column_names else nothing
@@ -201,7 +201,7 @@ def _constants(table: Any) -> tuple[list[Any], Array]:
 
 
 def _whole(value: Any) -> int:
-    """A number of operands; 0 if it is not said, -1 if there is no such number."""
+    """A number of operands: 0 if not given, -1 if invalid."""
     if is_missing(value):
         return 0
     if isinstance(value, str):
@@ -246,7 +246,7 @@ def _typed(name: str, type: AttributeType, value: Any) -> Any:
 
 
 def _number(text: str) -> Any:
-    """The number that a text is, written as in expressions; None if it is none."""
+    """The number in a text, written as in expressions; None if it is not one."""
     if _INFINITY.fullmatch(text):
         return float(text)
     if "/*" in text:

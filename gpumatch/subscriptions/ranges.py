@@ -1,4 +1,4 @@
-"""Subscriptions from arrays of ranges: a conjunction each, without any text."""
+"""Subscriptions from arrays of ranges, one conjunction each, without any text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Ends:
     has: Array
 
     def above(self, other: _Ends) -> Array:
-        """Where these lie above the others. NumPy would round integers to compare them with floats; Python does not."""
+        """Which ends are above the others. NumPy would round integers to compare them with floats; Python does not."""
         same = self.values.dtype == other.values.dtype
         mine, others = (end.values if same else end.values.astype(object) for end in (self, other))
         with np.errstate(invalid="ignore"):  # NaN is no end
@@ -79,7 +79,7 @@ def _column(
     closed: str,
     errors: dict[int, GpumatchError],
 ) -> tuple[int, Array, Array, Array]:
-    """Attribute, rows that it constrains, and their first and last keys (of strings: lower and upper cuts)."""
+    """The attribute, the rows that constrain it, and their first and last keys (for strings: lower and upper cuts)."""
     at = attributes.schema.index(name)
     type = attributes.schema.types[at]
     if type.multi:
@@ -153,7 +153,7 @@ def _string_cuts(builder: BlockBuilder, ends: _Ends, side: int) -> Array:
 
 
 def _keys(type: AttributeType, low: _Ends, low_open: bool, high: _Ends, high_open: bool) -> tuple[Array, Array, Array]:
-    """First and last keys of the ranges, and which ranges hold none."""
+    """First and last keys of the ranges, and which ranges are empty."""
     first, none_above = least_keys(type, low.values, low_open)
     past, endless = least_keys(type, high.values, not high_open)
     ended = high.has & ~endless

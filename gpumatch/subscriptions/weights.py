@@ -25,7 +25,8 @@ def weight_array(given: Any, count: int) -> Array | None:
             raise pa.ArrowTypeError("truth values and text are no weights")
         weights: Array = pc.cast(found, pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # 2**53 + 1, too
     except (pa.ArrowException, TypeError) as error:
-        raise SchemaError(f"weight= takes a number, or a list or array of numbers, found {given!r:.80}") from error
+        shown = f"a column of {given.type}" if isinstance(given, (pa.Array, pa.ChunkedArray)) else f"{given!r:.80}"
+        raise SchemaError(f"weight= takes a number, or a list or array of numbers, found {shown}") from error
     if len(weights) != count:
         raise SchemaError(f"expected a weight for each of the {count} subscriptions, found {len(weights)}")
     return weights

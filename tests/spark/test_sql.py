@@ -75,9 +75,16 @@ def test_errors_say_what_is_wrong(spark: Any, events: Any, index: Path) -> None:
         ("SELECT match_ids(sym, 'px', price) FROM events", "the same for all rows"),
         (f"SELECT match_ids('{index / 'names'}', 'px, sym', price) FROM events", "and 1 columns"),
         (f"SELECT match_ids('{index / 'names'}', price) FROM events", "and 0 columns"),
+        (f"SELECT match_ids('{index / 'names'}') FROM events", "and 0 columns"),
+        (
+            f"SELECT match_ids('{index / 'names'}', 'PX', price) FROM events",
+            "'PX', which is no attribute; did you mean 'px'",
+        ),
         (f"SELECT * FROM match_events(TABLE(events), '{index / 'names'}')", "no column 'n'"),
     ):
         with pytest.raises(PythonException, match=words):
             spark.sql(query).collect()
+    with pytest.raises(gm.SchemaError, match="columns= names 'subscription'"):
+        register(spark, columns="n bigint, Subscription string")
     with pytest.raises(ValueError, match="ids must be 'string' or 'bigint'"):
         register(spark, ids="int")  # type: ignore[arg-type]

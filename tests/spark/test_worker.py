@@ -35,7 +35,9 @@ def query(columns: list[str], *names: str, output: Output = "pairs") -> worker.Q
 
 def matched(path: str, batch: Any, *names: str, output: Output = "pairs") -> list[Any]:
     """The slices that ``match_batches`` makes of one batch; the names are those of the columns to return."""
-    return list(worker.match_batches([batch], path, query(batch.schema.names, *names, output=output)))
+    return list(
+        worker.match_batches([batch], worker.Location(path, False), query(batch.schema.names, *names, output=output))
+    )
 
 
 def rows(slices: list[Any]) -> list[dict[str, Any]]:
@@ -86,13 +88,13 @@ def test_counts_and_destinations(tmp_path: Path) -> None:
 def test_totals_per_subscription(tmp_path: Path) -> None:
     path = saved(tmp_path / "i", low="x < 6", never="x < 0", high="x >= 3")
     counted = worker.Query(["k", "x"], ["subscription", "count"], "count", None, False, "cpu", True)
-    [found] = worker.count_batches([batch(4), batch(10)], path, counted)
+    [found] = worker.count_batches([batch(4), batch(10)], worker.Location(path, False), counted)
     assert found.to_pydict() == {"subscription": ["low", "high"], "count": [10, 8]}
-    assert list(worker.count_batches([], "/nowhere", counted)) == []
+    assert list(worker.count_batches([], worker.Location("/nowhere", False), counted)) == []
 
 
 def test_no_batches_open_no_index() -> None:
-    assert list(worker.match_batches([], "/nowhere", query(["x"]))) == []
+    assert list(worker.match_batches([], worker.Location("/nowhere", False), query(["x"]))) == []
 
 
 def test_an_index_is_opened_once(tmp_path: Path) -> None:
@@ -134,3 +136,10 @@ def test_what_was_unused_for_longest_is_closed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(opened, "_room", lambda: 0)
     opened.open_index(paths[0], "cpu")
     assert len(opened._open) == 1  # the one in use stays, however large
+
+
+def test_a_device_holds_one_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "from_stored", lambda stored, device: stored.digest)
+    for name in ("a", "b"):
+        opened.open_index(saved(tmp_path / name, **{name: "x < 6"}), "cuda:0")
+    assert len(opened._open) == 1
