@@ -1,6 +1,7 @@
 # Everything runs in .venv, which is made on first use and brought up to date when pyproject.toml changes.
 # ARGS goes to the program: make test ARGS="-k schema", make demo ARGS="--events 10000".
-# CUDA names the extra that test-gpu installs: make test-gpu CUDA=gpu12. SECONDS is how long test-long goes on.
+# CUDA names the extra that test-gpu installs: make test-gpu CUDA=gpu12. SECONDS is how long test-long compares.
+# SPARKS are further versions of PySpark: make test-sparks SPARKS=4.2.0.
 .POSIX:
 
 PYTHON = python3
@@ -9,12 +10,13 @@ ARGS =
 SIM_ARGS = $(ARGS)
 CUDA = gpu13
 SECONDS = 3600
+SPARKS = 4.0.4 4.2.0 4.3.0
 
 # numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select no test.
 SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS)
-OTHERS = tests/routing tests/differential tests/expr tests/workloads tests/test_smallest.py
+OTHERS = tests/routing tests/differential tests/expr tests/store tests/workloads tests/test_smallest.py
 
-.PHONY: demo test test-ci lanes test-sim test-long test-gpu lint bench clean
+.PHONY: demo test test-ci lanes test-sim test-long test-sparks test-gpu lint bench clean
 
 demo: .venv/.run
 	$(BIN)/gpumatch demo $(ARGS)
@@ -41,9 +43,19 @@ lanes:
 test-sim: .venv/.test
 	$(SIMULATED) || [ $$? -eq 5 ]
 
-# The same subscriptions in DuckDB, with another seed each time, until the time is up.
+# Further versions of PySpark; then the same subscriptions in DuckDB, with another seed each time, until the time is up.
 test-long: .venv/.test
+	$(MAKE) test-sparks ARGS=
 	$(BIN)/python -m tests.differential --seconds $(SECONDS) $(ARGS)
+
+# Each in a folder that is thrown away, and that Python searches before the environment.
+test-sparks: .venv/.test
+	@status=0; for version in $(SPARKS); do \
+	  echo "PySpark $$version"; folder=$$(mktemp -d); \
+	  $(BIN)/python -m pip install --quiet --target "$$folder" "pyspark==$$version" && \
+	  PYTHONPATH="$$folder" $(BIN)/python -m pytest tests/spark $(ARGS) || status=1; \
+	  rm -rf "$$folder"; \
+	done; exit $$status
 
 # The same suite and more on a device.
 test-gpu: .venv/.gpu

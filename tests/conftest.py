@@ -14,7 +14,7 @@ from gpumatch.device.discovery import why_not
 os.environ.setdefault("GPUMATCH_TRIALS", "0")  # plans by estimates only are the same each time
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=20)
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=10)
 settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

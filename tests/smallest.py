@@ -70,6 +70,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "kernels/leak.py": {"BLOCK": 1},
     "kernels/postings.py": {"AHEAD": 1, "CELLS": 1, "MANY": 1, "SPREAD": 0},
     "kernels/psthash.py": {"STEP": 1},
+    "kernels/router.py": {"AT_ONCE": 1},
     "kernels/rows.py": {"SMALL": 0, "START": 1},
     "kernels/tama.py": {"AHEAD": 1, "MOST": 1, "PADDING": 1},
     "kernels/triangle.py": {"AHEAD": 1, "ANDED": 0, "KEPT": 0},
@@ -90,6 +91,10 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/index/trials.py": dict.fromkeys(
         ("_ALIKE", "_EVENTS", "_FEW_EVENTS", "_LEAST", "_SAMPLE"), "index/test_trials.py"
     ),
+    "gpumatch/routing/shards/grid.py": dict.fromkeys(("COLUMNS", "_CELLS"), "routing/test_router.py"),
+    "gpumatch/routing/shards/router.py": dict.fromkeys(("_MARKS", "_PER_LIST"), "routing/test_router.py"),
+    "spark_plugin/worker.py": dict.fromkeys(("PASS_BYTES", "PASS_ROWS"), "spark/test_routed.py"),
+    "gpumatch/store/place.py": {"_CHUNK": "store/test_remote.py", "_GRACE": "store/test_remote.py"},
     "spark_plugin/answers.py": dict.fromkeys(("SLICE_ROWS", "SLICE_BYTES", "SLICE_IDS"), "spark/test_worker.py"),
 }
 # Numbers that switch no path between the same answers: limits, layouts, marks, figures of cost, what a device has.
@@ -128,16 +133,23 @@ FIXED: dict[str, str] = {
     "gpumatch/subscriptions/programs.py": "_KINDS",
     "gpumatch/routing/overlays/graphs.py": "_MOST",
     "gpumatch/routing/overlays/topology.py": "MOST_BROKERS",
+    "gpumatch/routing/shards/grid.py": "_ENTRIES _EVENTS",
+    "gpumatch/routing/shards/placement.py": "_HASH _LEVEL _MIDDLE",
+    "gpumatch/routing/shards/plan.py": "EVENTS MOST_SHARDS _FEWER",
+    "gpumatch/routing/shards/router.py": "_FIELDS _LEVELS",
     "gpumatch/routing/sieve/placing.py": "NOWHERE _TREES",
     "gpumatch/routing/sieve/shards.py": "_EDGES _ENTRIES _MOST _SAMPLE",
     "gpumatch/routing/simulator/experiments.py": "DRAWS EVENTS MINUTE",
     "gpumatch/routing/simulator/protocols.py": "_LONGEST _MOST_SUBSCRIPTIONS",
     "gpumatch/routing/simulator/traffic.py": "LATEST SECOND",
     "gpumatch/store/directory.py": "FORMAT",
+    "gpumatch/store/place.py": "_AT_ONCE",
     "gpumatch/cli/files.py": "_LEADING",
     "gpumatch/subscriptions/unlike.py": "_JOIN _LIST _NOT_NULL _NULL _VALUES _WHATS",
     "gpumatch/warming.py": "_MANY",
     "kernels/atree.py": "STACK",
+    "kernels/router.py": "FINEST WIDTH",
+    "spark_plugin/strategy.py": "GPU_BYTES",
     "kernels/compile.py": "_finished",
     "kernels/atree_build.py": "NEGATED",
     "kernels/cuda/gem.py": "LOG_WORDS STAGED",
@@ -153,6 +165,7 @@ FIXED: dict[str, str] = {
     "kernels/psthash.py": "RECORD",
     "kernels/tama.py": "BASE BRICK CELLS CODES FACTS HEIGHTS LEFT LOOKUPS TOP WORDS",
     "spark_plugin/build.py": "_SAMPLE",
+    "spark_plugin/gpu_memory.py": "CONTEXT RESERVE _QUARTER _WORK",
     "spark_plugin/shards.py": "REPORTED",
 }
 # Modules that only draw, time, count or show.

@@ -59,6 +59,13 @@ def test_wheel_holds_every_module(wheel: Path) -> None:
     assert all(name.startswith("gpumatch/") for name in held)
 
 
+def test_wheel_holds_the_settings_for_gpus(wheel: Path) -> None:
+    files = {info.filename: info for info in zipfile.ZipFile(wheel).infolist()}
+    held = {name.rpartition("/")[2] for name in files if name.startswith("gpumatch/spark/conf/")}
+    assert held == {path.name for path in (ROOT / "spark_plugin" / "conf").iterdir()}
+    assert files["gpumatch/spark/conf/gpu_discovery.sh"].external_attr >> 16 & 0o111  # Spark runs it
+
+
 def test_wheel_says_what_it_is(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))

@@ -21,6 +21,7 @@ from gpumatch.workloads import stocks
 each_kind = pytest.mark.parametrize("index", KINDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", ["auto", "atree", "pstbloom"])
 def test_more_distinct_predicates_than_a_table_numbers(index: str) -> None:
     count, width = 100_000, 50

@@ -281,6 +281,7 @@ def test_draw(index: IndexParams, tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("longest", [6, 40, 300])
 def test_names_below_bars_do_not_overlap(longest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []

@@ -177,6 +177,7 @@ def test_patterns_of_10_000_characters() -> None:
     assert parse(str(parse(f"s LIKE '{pattern}'"))) == parse(f"s LIKE '{pattern}'")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", ["auto", "tama"])
 def test_many_subscriptions_with_many_patterns(index: str) -> None:
     rng = np.random.default_rng(0)

@@ -154,6 +154,7 @@ def test_expressions_that_do_not_split(index: str) -> None:
     assert list(matcher.match(events)) == right
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", INDEXES)
 def test_sizes(index: str) -> None:
     """No subscriptions, no events, no attributes in an event, always true, never true, 60 predicates, one of 10,000."""

@@ -163,6 +163,7 @@ def test_the_same_subscriptions_elsewhere() -> None:
     assert other.plan().segments[0].index == gm.Gem(cells=8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("value", "device"), [("1", "cuda:0"), ("0", "cpu"), ("", "cpu"), ("true", "cpu")])
 def test_the_simulator_is_on_where_numba_says_so(value: str, device: str) -> None:
     """Which reads a number, once: what is set later, or is none, changes nothing."""

@@ -141,6 +141,7 @@ def random_events(choose: random.Random, count: int) -> list[dict[str, int]]:
     return [{name: choose.randrange(4) for name in "abcdefgh" if choose.random() < 0.7} for _ in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 64, 65, 512, 1100])
 def test_tiles_of_events(count: int) -> None:
     """Few events wake few expressions, many wake all of them: the dense sweep. All return the same."""
@@ -175,6 +176,7 @@ def test_deep_expressions(seed: int) -> None:
     assert list(made.match(events)) == right
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operator", ["AND", "OR", "XOR"])
 def test_ten_thousand_predicates(operator: str) -> None:
     names = [f"x{at}" for at in range(10_000)]

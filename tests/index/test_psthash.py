@@ -84,6 +84,7 @@ def random_set(rng: np.random.Generator, n: int) -> Iterator[str]:
         yield " AND ".join(parts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("access", [1, 2])
 def test_many_equal_pstbloom(bounds: str, access: int) -> None:
     """Thousands of clauses of one to four predicates, lists among them; events with and without attributes."""

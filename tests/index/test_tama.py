@@ -123,6 +123,7 @@ def rate_of(matcher: gm.Matcher, exact: gm.Matcher, events: Any) -> float:
     return 1 - sum(map(len, right)) / sum(map(len, found))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("levels", [0, 2, 4, 6, 8])
 def test_rate_is_that_of_a_count(levels: int) -> None:
     events = uniform(3200)
@@ -156,6 +157,7 @@ def test_rate_of_any_expressions_is_that_of_a_count(case: tuple[Any, ...]) -> No
     assert facts["fpr"] == (pytest.approx(1 - right / found) if found else None), [str(expr) for expr in wanted]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("period", [2, 16])
 def test_rate_of_events_that_come_in_turns(period: int) -> None:
     """An answer is false at one turn only, and most of these are not checked."""
@@ -270,6 +272,7 @@ def test_bound_is_kept_where_not_all_is_counted(monkeypatch: pytest.MonkeyPatch)
         assert 0 < rate_of(matcher, exact, events) <= bound
 
 
+@pytest.mark.long
 def test_bounds_near_zero_and_one() -> None:
     events, exact = uniform(2000), ranges(gm.Tama())
     strict, loose = (ranges(gm.Tama(max_fpr=bound, approximate=True)) for bound in (1e-9, 1 - 1e-9))

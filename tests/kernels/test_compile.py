@@ -29,6 +29,7 @@ def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedP
     return done
 
 
+@pytest.mark.long
 def test_what_is_compiled_is_counted_and_found(tmp_path: Path) -> None:
     first = """
 assert not compiled(unique_runs) and compiled() and compilations() == 0
@@ -65,6 +66,7 @@ def kept(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.nbc"))
 
 
+@pytest.mark.long
 def test_a_folder_that_others_may_write_to_is_neither_read_nor_written(tmp_path: Path) -> None:
     named, aside = tmp_path / "named", tmp_path / "tmp"
     aside.mkdir()
@@ -126,6 +128,7 @@ def test_files_of_root_are_read_by_others_and_those_of_others_by_nobody(open_pat
     assert "it belongs to another user, 12345" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spoil", ["link", "mode", "file", "owner"])
 def test_the_temporary_folder_must_be_ours_alone(tmp_path: Path, spoil: str) -> None:
     named, aside = tmp_path / "file", tmp_path / "tmp"
@@ -196,6 +199,7 @@ print("out")
         assert done.stderr.count("`gpumatch warm-up` does it ahead of time") == times, (long, cached)
 
 
+@pytest.mark.long
 def test_a_driver_that_is_loaded_into_another_can_still_be_called(tmp_path: Path) -> None:
     """Of what a driver calls, numba makes no machine code; a driver that it calls must have some."""
     program = """

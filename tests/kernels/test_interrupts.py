@@ -72,6 +72,7 @@ def run(program: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", ["numba.core.types.misc", "numba.core.typing", "numba.np.ufunc"])
 def test_while_numba_is_imported(module: str) -> None:
     assert run(f"{_START}MODULE = {module!r}\n{_IMPORT}") == "[0]"

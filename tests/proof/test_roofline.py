@@ -45,6 +45,7 @@ def fixed(array: np.ndarray) -> np.ndarray:
 # What is found is what the matcher finds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", KINDS)
 @pytest.mark.parametrize("workload", ["w1-100k", "w3", "w5"])
 def test_matches_are_those_of_the_matcher(workload: str, index: str) -> None:

@@ -22,6 +22,8 @@ from tests.conformance.device_suite import EVENTS, filled, there
 from tests.conformance.test_oracle import VARIANTS
 from tests.sim.rebinding import bound_anew
 
+pytestmark = pytest.mark.long
+
 SHAPES = [(2, 1), (4, 3), (8, 2), (32, 1)]  # threads per block, blocks per grid
 each_shape = pytest.mark.parametrize(("threads", "blocks"), SHAPES)
 each_variant = pytest.mark.parametrize("index", VARIANTS, ids=str)

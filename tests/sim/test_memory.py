@@ -15,6 +15,8 @@ from gpumatch.device_memory import library
 from gpumatch.index import KINDS, IndexParams
 from tests.conformance.device_suite import EVENTS, filled, numbers, strings, there
 
+pytestmark = pytest.mark.long
+
 SINGLE = "not have enough memory to match a single event"
 
 

@@ -35,6 +35,8 @@ from tests.conformance.device_suite import (
 from tests.sim import strict, test_atree
 from tests.sim.rebinding import bound_anew
 
+pytestmark = pytest.mark.long
+
 MODULES = (atree, events, bitsets, ladder, postings, psthash, tama, triangle, verify, work)
 
 

@@ -122,6 +122,7 @@ def test_every_splitting_equals_the_oracle(data: Any, splitting: Splitting) -> N
     assert list(matcher.match(batch)) == left, [str(expr) for expr in wanted]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("splitting", Splitting)
 def test_depth_12_and_ten_thousand_predicates(splitting: Splitting) -> None:
     deep = "a = 1"

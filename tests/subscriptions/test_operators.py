@@ -283,6 +283,7 @@ def test_equal_predicates_are_one() -> None:
     assert list(found) == [np.flatnonzero(row).tolist() for row in holds]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("splitting", Splitting)
 @pytest.mark.parametrize("text", [False, True])
 def test_depth_12_and_ten_thousand_predicates(splitting: Splitting, text: bool) -> None:

@@ -25,6 +25,8 @@ try:
 finally:
     sys.path.remove(BENCH)
 
+pytestmark = pytest.mark.long
+
 # Few attributes and values, so that all three results are frequent
 SMALL = {"dims": 8, "cardinality": 3, "present": 5}
 
