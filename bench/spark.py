@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import gpumatch as gm
 from generators.stocks import demo
 from gpumatch.cli.demo import local_session
-from gpumatch.spark import build_index, count_subscriptions, match_events
+from gpumatch.spark import build_index, count_subscriptions, match_events, plan_match
 from gpumatch.workloads import stocks
 from measuring.clock import in_turns
 from measuring.options import RESULTS
@@ -40,6 +40,7 @@ def main() -> None:
         pq.write_table(bars, f"{folder}/bars.parquet", row_group_size=50_000)
         pq.write_table(alerts, f"{folder}/alerts.parquet")
         builds = _builds(spark, folder, given.shards)
+        print(plan_match(spark, f"{folder}/shards"))
         frames = _outputs(spark.read.parquet(f"{folder}/bars.parquet"), folder)
         _check(gm.load(f"{folder}/whole", device="cpu"), bars, frames)
         calls = {}
@@ -59,10 +60,10 @@ def main() -> None:
 def _builds(spark: Any, folder: str, shards: int) -> dict[str, float]:
     """Seconds to build the index on the driver, as shards on the executors, and again where all shards are there."""
     texts = spark.read.parquet(f"{folder}/alerts.parquet")
-    build = partial(build_index, texts, schema=stocks.SCHEMA)
+    build, bars = partial(build_index, texts, schema=stocks.SCHEMA), spark.read.parquet(f"{folder}/bars.parquet")
     steps = {
         "driver": partial(build, f"{folder}/whole"),
-        f"{shards} shards": partial(build, f"{folder}/shards", shards=shards),
+        f"{shards} shards": partial(build, f"{folder}/shards", shards=shards, events=bars),
         f"{shards} shards again": partial(build, f"{folder}/shards", shards=shards),
     }
     seconds = {}
@@ -76,19 +77,19 @@ def _builds(spark: Any, folder: str, shards: int) -> dict[str, float]:
 def _outputs(bars: Any, folder: str) -> dict[str, Any]:
     index = f"{folder}/whole"
     frames = {name: match_events(bars, index, output=name, columns=["event"]) for name in ("pairs", "array", "count")}
-    frames["pairs, sharded"] = match_events(bars, f"{folder}/shards", columns=["event"])
     frames["totals"] = count_subscriptions(bars, index)
+    shards = partial(match_events, bars, f"{folder}/shards", columns=["event"])
+    for strategy in ("replicated", "routed", "passes"):
+        frames[f"pairs, {strategy} shards"] = shards(strategy=strategy)
+    frames["array, routed shards"] = shards(strategy="routed", output="array")
     return frames
 
 
 def _check(matcher: gm.Matcher, bars: Any, frames: dict[str, Any]) -> None:
     right = int(matcher.count(bars).sum())
-    sums = {
-        "pairs": "count(*)", "array": "sum(size(subscriptions))", "count": "sum(matches)", "pairs, sharded": "count(*)",
-        "totals": "sum(count)",
-    }  # fmt: skip
-    for name, text in sums.items():
-        [[found]] = frames[name].selectExpr(text).collect()
+    sums = {"pairs": "count(*)", "array": "sum(size(subscriptions))", "count": "sum(matches)", "totals": "sum(count)"}
+    for name, frame in frames.items():
+        [[found]] = frame.selectExpr(sums[name.partition(",")[0]]).collect()
         assert found == right, f"{name}: {found} matches, expected {right}"
 
 
