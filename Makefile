@@ -64,7 +64,7 @@ test-gpu: .venv/.gpu
 
 # mypy does not see that kernels/ and spark_plugin/ install as gpumatch.kernels and gpumatch.spark: it reads an
 # installed copy. setuptools would put stale modules from build/ into that copy, hence the rm.
-lint: .venv/.test
+lint: .venv/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	rm -rf build
@@ -83,8 +83,13 @@ clean:
 	$(PYTHON) -m venv .venv
 	@touch $@
 
+# Bytecode is made of what is imported, which is a fraction.
 .venv/.test: .venv/.python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[test,spark]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[test,spark]'
+	@touch $@
+
+.venv/.lint: .venv/.test
+	$(BIN)/python -m pip install --quiet --editable '.[lint]'
 	@touch $@
 
 # Without the extra "test", which brings the compiler of CUDA 13.

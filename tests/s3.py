@@ -19,7 +19,7 @@ class S3:
     """A WSGI application before moto's."""
 
     def __init__(self) -> None:
-        pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
+        pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[s3]' flask-cors")
         from moto.moto_server.threaded_moto_server import MotoRequestHandler
         from moto.server import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import make_server
