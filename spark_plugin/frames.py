@@ -117,6 +117,7 @@ def task(module: str, function: str, job: Job, **given: Any) -> Callable[[Any], 
             ) from error
         import pickle
 
+        import_module("gpumatch.spark.archives").read_once()
         total, kernels, given = pickle.loads(packed)
         batches = map(import_module("gpumatch.spark.frames").sound, batches)
         if kernels:

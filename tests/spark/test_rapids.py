@@ -34,6 +34,7 @@ from pyspark.sql import SparkSession
 
 jar, folder = sys.argv[1:]
 settings = {"spark.driver.extraClassPath": jar, "spark.sql.adaptive.enabled": "false", "spark.ui.enabled": "false"}
+settings["spark.sql.shuffle.partitions"] = "2"  # each is a task of Python
 builder = SparkSession.builder.master("local[1]").config("spark.driver.host", "127.0.0.1")
 for key, value in settings.items():
     builder = builder.config(key, value)
