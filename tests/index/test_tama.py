@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, assume, given, settings
 import gpumatch as gm
 from gpumatch.kernels.tama import MOST
 from tests.conformance.test_oracle import cases, expected
+from tests.examples import examples
 
 EXACT = (gm.Tama(levels=0), gm.Tama(levels=1), gm.Tama(levels=3), gm.Tama(max_fpr=0.3), gm.Tama())
 COARSE = gm.Tama(levels=2, approximate=True)
-SLOW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=40)
+SLOW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=examples(40))
 
 
 def matcher_of(schema: dict[str, str], index: gm.Tama, wanted: list[Any]) -> gm.Matcher:

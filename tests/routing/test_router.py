@@ -20,6 +20,7 @@ from gpumatch.routing.shards.grid import Grid
 from gpumatch.routing.shards.plan import Draft, Plan
 from gpumatch.routing.shards.router import Entries, Router
 from gpumatch.workloads import make
+from tests.examples import examples
 from tests.routing.test_shards import SCHEMA, _event, _expression
 
 
@@ -37,7 +38,7 @@ def shards_of(matcher: gm.Matcher, draft: Draft, count: int) -> tuple[np.ndarray
     return shard, parts
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     expressions=st.lists(_expression, max_size=12),
     events=st.lists(_event, max_size=8),

@@ -22,6 +22,7 @@ from gpumatch.index import KINDS, Workspace
 from gpumatch.kernels import postings as kernels
 from tests.alone import alone
 from tests.conformance.strategies import events, expressions, schemas
+from tests.examples import examples
 
 SCHEMA = {"px": "float64", "qty": "int64"}
 NAMES = st.none() | st.sampled_from(["north", "south", "east", "", "é"])
@@ -64,7 +65,7 @@ def add(matcher: gm.Matcher, held: dict[int, Any]) -> None:
 
 
 @pytest.mark.parametrize("index", KINDS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_index_equals_oracle(index: str, case: tuple[Any, ...]) -> None:
     schema, held, batch = case
@@ -74,7 +75,7 @@ def test_index_equals_oracle(index: str, case: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("index", KINDS)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(case=cases(), gone=st.sets(st.integers(0, 9)), changed=st.sets(st.integers(0, 9)))
 def test_changes_keep_destinations(
     index: str, case: tuple[Any, ...], gone: set[int], changed: set[int], tmp_path: Path
