@@ -30,6 +30,8 @@ VARIANTS = (  # every kind, and each at its extremes
     gm.Ladder(order="worst"),
     gm.Ladder(order="given"),
 )
+_EXTREMES = [pytest.param(index, marks=pytest.mark.long) for index in VARIANTS[len(KINDS) :]]
+each_variant = pytest.mark.parametrize("index", [*VARIANTS[: len(KINDS)], *_EXTREMES], ids=str)
 
 
 @st.composite
