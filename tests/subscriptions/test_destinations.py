@@ -260,12 +260,17 @@ def test_tables_are_made_once_per_snapshot() -> None:
     assert matcher._seal().by_destination is not before
 
 
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Any]:
+    return vars(alone(kernels))
+
+
 @pytest.mark.parametrize("once", [True, False])
 @pytest.mark.parametrize(
     ("test", "text"), [("clause_holds", "px IS NULL"), ("program_holds", "px IS NULL XOR qty > 5")]
 )
 def test_what_is_found_is_not_looked_for_again(
-    test: str, text: str, once: bool, monkeypatch: pytest.MonkeyPatch
+    test: str, text: str, once: bool, compiled: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Count how many clauses or programs are verified, by running the kernel's body as plain Python."""
     for name in ("_LITERALS", "_PER_ITEM"):  # expressions stay as they are
@@ -282,7 +287,6 @@ def test_what_is_found_is_not_looked_for_again(
         return bool(holds(c, *rest))
 
     plain = {name: getattr(kernels, name).py_func for name in ("verify", "match_rest")}
-    compiled = vars(alone(kernels))
     holds = compiled[test]
     nothing = numba.njit(lambda array, at: None)  # an instruction has no body that Python could run
     for name, function in {**compiled, **plain, test: counted, "prefetch": nothing}.items():
