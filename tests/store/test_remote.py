@@ -136,6 +136,7 @@ def test_files_without_a_name_go_after_a_while(s3: S3, monkeypatch: pytest.Monke
     assert in_store(s3) == named | {"manifest.json"}
 
 
+@pytest.mark.long
 def test_saved_over_while_it_is_fetched(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "_GRACE", -2)
     matcher().save(s3.uri("i"))
@@ -250,6 +251,7 @@ def test_two_processes_fetch_one_copy(s3: S3, tmp_path: Path) -> None:
     assert not list(copy.glob(".*"))
 
 
+@pytest.mark.long
 def test_the_oldest_copies_go(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(4):
         matcher(n).save(s3.uri(f"i{n}"))
@@ -274,7 +276,7 @@ def test_the_oldest_copies_go(s3: S3, tmp_path: Path, monkeypatch: pytest.Monkey
         gm.load(s3.uri("i2"))
 
 
-@pytest.mark.parametrize("verify", [True, "once", False])
+@pytest.mark.parametrize("verify", [True, *(pytest.param(one, marks=pytest.mark.long) for one in ("once", False))])
 def test_an_altered_copy_is_fetched_again(s3: S3, tmp_path: Path, verify: Any) -> None:
     matcher().save(s3.uri("i"))
     gm.load(s3.uri("i"), verify=verify)
