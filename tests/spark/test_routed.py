@@ -114,7 +114,11 @@ def test_the_same_answers(index: Location, whole: gm.Matcher, output: answers.Ou
             assert _rows(run_routed(index, asked, rows, together), output, top) == right
 
 
-@pytest.mark.parametrize("limits", [(1, 1 << 30), (20, 1 << 30), (1000, 1), (1000, 500)])
+SOME = [(20, 1 << 30), (1000, 500)]
+ENDS = [pytest.param(one, marks=pytest.mark.long) for one in ((1, 1 << 30), (1000, 1))]
+
+
+@pytest.mark.parametrize("limits", [*SOME, *ENDS])
 def test_passes_of_any_size(
     index: Location, whole: gm.Matcher, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
 ) -> None:
