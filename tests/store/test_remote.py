@@ -18,6 +18,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.cli import main
 from gpumatch.store import copies, directory, place, remote
+from tests.examples import later
 from tests.s3 import ACCOUNT, BUCKET, S3, running
 
 EVENTS = [{"x": x, "s": s} for x in range(12) for s in ("a", "b", None)]
@@ -276,7 +277,7 @@ def test_the_oldest_copies_go(s3: S3, tmp_path: Path, monkeypatch: pytest.Monkey
         gm.load(s3.uri("i2"))
 
 
-@pytest.mark.parametrize("verify", [True, *(pytest.param(one, marks=pytest.mark.long) for one in ("once", False))])
+@pytest.mark.parametrize("verify", [True, *later("once", False)])
 def test_an_altered_copy_is_fetched_again(s3: S3, tmp_path: Path, verify: Any) -> None:
     matcher().save(s3.uri("i"))
     gm.load(s3.uri("i"), verify=verify)
