@@ -12,6 +12,10 @@ CUDA = gpu13
 SECONDS = 3600
 SPARKS = 4.0.4 4.2.0 4.3.0
 
+# Bytecode is kept even where the environment says otherwise, as in many containers: compiling all that it imports takes
+# a process 3 to 5 seconds, and tests start many.
+export PYTHONDONTWRITEBYTECODE =
+
 # numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select no test.
 SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS)
 OTHERS = tests/routing tests/differential tests/expr tests/store tests/workloads tests/test_smallest.py

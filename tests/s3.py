@@ -21,14 +21,14 @@ class S3:
     def __init__(self) -> None:
         pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[s3]' flask-cors")
         from moto.moto_server.threaded_moto_server import MotoRequestHandler
-        from moto.server import DomainDispatcherApplication, create_backend_app
+        from moto.server import create_backend_app
         from werkzeug.serving import make_server
 
         self.requests: list[tuple[str, str]] = []  # method and path
         self.pause = 0.0  # seconds before each answer
         self.cut = False  # break off in the middle of arrays
         self.refuse = False
-        self._moto: Any = DomainDispatcherApplication(create_backend_app)
+        self._moto: Any = create_backend_app("s3")  # a server for all services would ask which one is meant
         self.server = make_server("127.0.0.1", 0, self, threaded=True, request_handler=MotoRequestHandler)
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Any:

@@ -14,6 +14,7 @@ import gpumatch as gm
 from gpumatch.explain import Explanation, Step
 from gpumatch.expr import evaluate, parse
 from tests.conformance.strategies import events, expressions, schemas
+from tests.examples import examples
 
 SCHEMA = {
     "i": "int64",
@@ -110,7 +111,7 @@ def cases(draw: Any) -> tuple[dict[str, str], list[gm.Expr], dict[str, Any]]:
     return schema, draw(st.lists(expressions(schema, 5), max_size=4)), draw(events(schema))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(case=cases())
 def test_explanations_agree_with_matches(case: tuple[dict[str, str], list[gm.Expr], dict[str, Any]]) -> None:
     schema, wanted, event = case

@@ -175,29 +175,44 @@ def test_code_that_is_not_trusted_is_not_lent(folder: Path, tmp_path: Path) -> N
     assert warming.pack_kernels(tmp_path / "lent.zip") == 0
 
 
+BORROW = """
+import sys
+from pathlib import Path
+import gpumatch as gm
+from gpumatch.kernels.compile import compilations
+from gpumatch.warming import pack_kernels, use_kernels
+use_kernels(Path(sys.argv[1]))
+m = gm.Matcher({"x": "int64"}, index="scan", device="cpu")
+m.add({"a": "x > 3"})
+print(m.match([{"x": 5}]).n_pairs, compilations(), pack_kernels(Path(sys.argv[2])))
+"""
+
+
+def borrowing(lent: Path, home: Path) -> list[int]:
+    """Matches, compilations and files of machine code of a process whose own folders are empty."""
+    (home / "temporary").mkdir(parents=True)
+    environment = os.environ | {"GPUMATCH_CACHE_DIR": str(home / "cache"), "TMPDIR": str(home / "temporary")}
+    command = [sys.executable, "-c", BORROW, str(lent), str(home / "packed.zip")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_kernels_that_this_machine_lends(tmp_path: Path) -> None:
+    """Where another's machine code fits, nothing is compiled."""
+    matcher = gm.Matcher({"x": "int64"}, index="scan", device="cpu")
+    matcher.add({"a": "x > 3"})
+    assert matcher.match([{"x": 5}]).n_pairs == 1  # so it is compiled
+    assert warming.pack_kernels(tmp_path / "lent.zip") > 0
+    shutil.unpack_archive(tmp_path / "lent.zip", tmp_path / "lent")
+    assert borrowing(tmp_path / "lent", tmp_path / "home") == [1, 0, 0]
+
+
+@pytest.mark.long
 def test_kernels_of_another_machine(tmp_path: Path) -> None:
-    """A process whose own folders are empty compiles nothing where another's machine code fits."""
-    script = (
-        "import sys, gpumatch as gm\n"
-        "from pathlib import Path\n"
-        "from gpumatch.kernels.compile import compilations\n"
-        "from gpumatch.warming import pack_kernels, use_kernels\n"
-        "use_kernels(Path(sys.argv[1]))\n"
-        "m = gm.Matcher({'x': 'int64'}, index='scan', device='cpu')\n"
-        "m.add({'a': 'x > 3'})\n"
-        "print(m.match([{'x': 5}]).n_pairs, compilations(), pack_kernels(Path(sys.argv[2])))\n"
-    )
-    found = []
-    for number, lent in enumerate(("nowhere", "unpacked")):
-        archive, home = tmp_path / f"{number}.zip", tmp_path / f"home{number}"
-        environment = os.environ | {"GPUMATCH_CACHE_DIR": str(home), "TMPDIR": str(tmp_path / f"t{number}")}
-        (tmp_path / f"t{number}").mkdir()
-        command = [sys.executable, "-c", script, str(tmp_path / lent), str(archive)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-2000:]
-        found.append([int(word) for word in done.stdout.split()])
-        shutil.unpack_archive(archive, tmp_path / "unpacked")
-    [[matches, compiled, packed], [matches_there, compiled_there, packed_there]] = found
-    assert matches == matches_there == 1
+    """All that a process compiled is packed, and it is enough for one that does the same."""
+    matches, compiled, packed = borrowing(tmp_path / "nowhere", tmp_path / "lender")
+    assert matches == 1
     assert compiled == packed > 0
-    assert compiled_there == packed_there == 0
+    shutil.unpack_archive(tmp_path / "lender" / "packed.zip", tmp_path / "lent")
+    assert borrowing(tmp_path / "lent", tmp_path / "home") == [1, 0, 0]

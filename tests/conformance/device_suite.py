@@ -18,11 +18,10 @@ import gpumatch as gm
 from gpumatch.device_memory import is_device_array, library, to_host
 from gpumatch.index import KINDS, IndexParams
 from tests.conformance.devices import new_matcher, sized
-from tests.conformance.test_oracle import VARIANTS
+from tests.conformance.test_oracle import each_variant
 from tests.subscriptions.test_destinations import add, cases, check
 
 each_kind = pytest.mark.parametrize("index", KINDS)
-each_variant = pytest.mark.parametrize("index", VARIANTS, ids=str)
 SCHEMA = {"x": "int64", "y": "float64", "s": "string", "t": "list<string>", "n": "list<int64>"}
 TEXTS = [
     "t = 'a'",

@@ -11,11 +11,11 @@ import gpumatch as gm
 from gpumatch.expr import evaluate
 from gpumatch.index import IndexParams
 from tests.conformance.devices import new_matcher, sized
-from tests.conformance.test_oracle import INDEXES, VARIANTS
+from tests.conformance.test_oracle import INDEXES, each_variant
 
 NAMES = ("a", "b", "c", "d", "e")
 SCHEMA = dict.fromkeys(NAMES, "float64")
-each_index = pytest.mark.parametrize("index", VARIANTS, ids=str)
+each_index = each_variant
 
 
 def check(index: str | IndexParams, low: Any, high: Any, values: Any) -> gm.Matcher:

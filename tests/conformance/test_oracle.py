@@ -14,6 +14,7 @@ from gpumatch.expr import evaluate
 from gpumatch.index import KINDS
 from tests.conformance.devices import new_matcher
 from tests.conformance.strategies import events, expressions, schemas
+from tests.examples import later
 
 INDEXES = tuple(KINDS)
 VARIANTS = (  # every kind, and each at its extremes
@@ -30,6 +31,7 @@ VARIANTS = (  # every kind, and each at its extremes
     gm.Ladder(order="worst"),
     gm.Ladder(order="given"),
 )
+each_variant = pytest.mark.parametrize("index", [*VARIANTS[: len(KINDS)], *later(*VARIANTS[len(KINDS) :])], ids=str)
 
 
 @st.composite

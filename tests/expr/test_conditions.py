@@ -10,6 +10,7 @@ from gpumatch.expr import Expr, Predicate, Slot
 from gpumatch.expr.conditions import Reader
 from gpumatch.expr.parser import parse_template
 from gpumatch.expr.tokens import divide
+from tests.examples import examples
 from tests.expr.test_parse_errors import cases
 from tests.expr.test_parser import CONSTANTS
 from tests.expr.test_properties import expressions
@@ -180,14 +181,14 @@ def nearly_right(draw: st.DrawFn) -> str:
 
 
 @given(st.lists(nearly_right(), min_size=1, max_size=4))
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @example(["x = 5 AND 6"])
 def test_nearly_right_texts(texts: list[str]) -> None:
     check(texts)
 
 
 @given(st.lists(expressions, min_size=1, max_size=4), st.integers(0, 2**30), st.sampled_from("'\"`()-5 \n,.eN"))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_printed_expressions_and_what_a_slip_makes_of_them(exprs: list[Expr], seed: int, slip: str) -> None:
     texts = [str(expr) for expr in exprs]
     check(texts)

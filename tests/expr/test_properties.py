@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpumatch.errors import ParseError
 from gpumatch.expr import Expr, Op, Predicate, Timestamp, bind, col, evaluate, parse, parse_many
 from gpumatch.schema import Schema
+from tests.examples import examples
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 tricky = st.sampled_from(
@@ -77,7 +78,7 @@ def types(expr: Expr) -> list[type]:
 
 
 @given(expressions)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_parsing_the_text_of_an_expression_gives_it_back(expr: Expr) -> None:
     again = parse(str(expr))
     assert again == expr
@@ -87,7 +88,7 @@ def test_parsing_the_text_of_an_expression_gives_it_back(expr: Expr) -> None:
 
 
 @given(st.lists(expressions, max_size=6), st.lists(constants, min_size=3, max_size=3))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_bulk_equals_single(exprs: list[Expr], others: list[object]) -> None:
     texts = [str(expr) for expr in exprs] + [str(col("x") == other) for other in others]
     shapes, errors = parse_many(texts)
@@ -107,7 +108,7 @@ words += [" ESCAPE ", "'!'", "'!%'", " ILIKE ", " IS ", " DISTINCT FROM ", "--",
 
 
 @given(st.lists(st.lists(st.sampled_from(words), max_size=12).map("".join), min_size=1, max_size=4))
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_any_text_is_an_expression_or_a_parse_error(texts: list[str]) -> None:
     _, errors = parse_many(texts)
     for row, one in enumerate(texts):
@@ -200,7 +201,7 @@ events = st.fixed_dictionaries({name: st.none() | values for name, values in VAL
     combined(scalar_predicates() | st.sampled_from([Expr((True,)), Expr((False,))])),
     st.lists(events, min_size=1, max_size=8),
 )
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_oracle_equals_sqlite(expr: Expr, rows: list[dict[str, object]]) -> None:
     database = sqlite3.connect(":memory:")
     database.execute("PRAGMA case_sensitive_like = ON")

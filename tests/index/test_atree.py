@@ -14,6 +14,7 @@ import gpumatch as gm
 from gpumatch.expr import evaluate
 from gpumatch.expr.normal import Splitting
 from gpumatch.index import KINDS
+from tests.examples import later
 
 SCHEMA = dict.fromkeys("abcdefgh", "int64")
 OR_ABC, OR_EF, OR_GH = "(a = 1 OR b = 1 OR c = 1)", "(e = 1 OR f = 1)", "(g = 1 OR h = 1)"
@@ -75,8 +76,9 @@ def test_costs_of_the_thesis() -> None:
     assert facts(matcher({**first, "z": SIX["S4"]}))["cost"] == 25 + 2  # x is put together anew
 
 
-def test_the_order_of_insertion_does_not_matter() -> None:
-    for order in itertools.permutations(SIX):
+@pytest.mark.parametrize("step", [37, *later(1)])
+def test_the_order_of_insertion_does_not_matter(step: int) -> None:
+    for order in itertools.islice(itertools.permutations(SIX), 0, None, step):
         made = matcher({name: SIX[name] for name in order})
         assert facts(made)["cost"] == 35
         assert sorted(made.match_one(EVENT)) == ["S3", "S6"]
@@ -235,9 +237,9 @@ def test_many_destinations_once_each() -> None:
     made = gm.Matcher(SCHEMA, index="atree", device="cpu")
     made.add(texts, destination=[at % 90 for at in texts])
     events, typed = random_events(random.Random(2), 150), gm.Schema.of(SCHEMA)
+    wanted = {at: gm.parse(text) for at, text in texts.items()}
     right = [
-        sorted({at % 90 for at, text in texts.items() if evaluate(gm.parse(text), event, typed) is True})
-        for event in events
+        sorted({at % 90 for at, expr in wanted.items() if evaluate(expr, event, typed) is True}) for event in events
     ]
     for _ in range(2):  # the second call gets the memory of the first
         assert [sorted(found) for found in made.destinations(events)] == right
@@ -251,7 +253,8 @@ def test_rows_with_several_clauses(monkeypatch: pytest.MonkeyPatch) -> None:
     made = matcher(texts)
     assert facts(made)["clauses"] > len(texts)
     events, typed = random_events(random.Random(4), 130), gm.Schema.of(SCHEMA)
-    right = [[at for at, text in texts.items() if evaluate(gm.parse(text), event, typed) is True] for event in events]
+    wanted = {at: gm.parse(text) for at, text in texts.items()}
+    right = [[at for at, expr in wanted.items() if evaluate(expr, event, typed) is True] for event in events]
     assert list(made.match(events)) == right
 
 

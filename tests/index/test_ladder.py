@@ -17,6 +17,7 @@ from gpumatch.index.ladder import ORDERS, layers
 from gpumatch.parallel import threads
 from gpumatch.workloads.stocks import SCHEMA, draw_alerts, draw_bars, to_events
 from tests.conformance.strategies import events, expressions, schemas
+from tests.examples import examples
 
 
 def ladder(texts: list[str], names: str = "abcd", order: str = "best", sample: Any = None) -> gm.Matcher:
@@ -48,7 +49,7 @@ def cases(draw: Any) -> tuple[dict[str, str], list[gm.Expr], list[dict[str, Any]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_equals_oracle(order: str, case: tuple[Any, ...]) -> None:
     schema, wanted, batch = case
@@ -62,7 +63,7 @@ def test_equals_oracle(order: str, case: tuple[Any, ...]) -> None:
     assert list(matcher.match(batch)) == right
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_theorem_1(data: Any) -> None:
     """No order of a clause's attributes costs less than the ladder's: sum over k of pa_k times pp_1 … pp_k."""

@@ -14,6 +14,7 @@ import gpumatch as gm
 from gpumatch.expr import evaluate
 from gpumatch.index import psthash
 from tests.conformance.strategies import events, expressions, schemas
+from tests.examples import examples
 
 BOUNDS = {
     "as it is": {},
@@ -58,7 +59,7 @@ def cases(draw: Any) -> tuple[dict[str, str], list[gm.Expr], list[dict[str, Any]
 
 
 @pytest.mark.parametrize("access", [1, 2])
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(case=cases())
 def test_equals_oracle(bounds: str, access: int, case: tuple[Any, ...]) -> None:
     schema, wanted, batch = case

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, assume, given, settings
 import gpumatch as gm
 from gpumatch.kernels.tama import MOST
 from tests.conformance.test_oracle import cases, expected
+from tests.examples import examples, later
 
 EXACT = (gm.Tama(levels=0), gm.Tama(levels=1), gm.Tama(levels=3), gm.Tama(max_fpr=0.3), gm.Tama())
 COARSE = gm.Tama(levels=2, approximate=True)
-SLOW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=40)
+SLOW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=examples(40))
 
 
 def matcher_of(schema: dict[str, str], index: gm.Tama, wanted: list[Any]) -> gm.Matcher:
@@ -245,7 +246,7 @@ def test_levels_for_a_rate(separation: Any) -> None:
         last = facts
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [0, 8, 9, *later(*range(1, 8), 10, 11)])
 def test_bound_is_kept(seed: int) -> None:
     """Whatever ranges and events are like, and though more levels need not make fewer answers false."""
     rng = np.random.default_rng(seed)

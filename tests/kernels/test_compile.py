@@ -45,6 +45,7 @@ assert unique() == 2 and compilations() == 0
     run(START + second, tmp_path)
 
 
+@pytest.mark.long
 def test_machine_code_for_another_processor_does_not_count(tmp_path: Path) -> None:
     run(START + "unique()", tmp_path)
     run(START + "assert not compiled(unique_runs)", tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
@@ -184,6 +185,7 @@ def test_a_spoiled_file_is_replaced(tmp_path: Path) -> None:
         run(START + "assert unique() == 2 and compilations() == 0", tmp_path)
 
 
+@pytest.mark.long
 def test_a_long_compilation_is_announced_once_and_a_short_one_not(tmp_path: Path) -> None:
     program = """
 import sys, time

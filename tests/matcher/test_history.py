@@ -18,6 +18,7 @@ import gpumatch as gm
 from gpumatch.expr import evaluate, parse
 from gpumatch.expr.constants import constant_text
 from tests.conformance.strategies import events, expressions
+from tests.examples import examples
 from tests.matcher.faces import SCHEMA, TYPED, filled
 
 HARD = [
@@ -122,7 +123,7 @@ class Twin:
         self.matcher = gm.load(self.folder, mmap=mmap)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     index=st.sampled_from(["auto", "scan", "pstbloom"]),
     operations=st.lists(OPERATIONS, min_size=1, max_size=12),
@@ -143,7 +144,7 @@ def test_any_history_equals_the_model(index: str, operations: list[Any], batch: 
 
 
 @pytest.mark.parametrize("index", ["scan", "pstbloom"])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(batch=st.lists(events(SCHEMA), min_size=1, max_size=20))
 def test_what_stays_a_program(index: str, batch: list[dict[str, Any]]) -> None:
     model = {k: hard(k) for k in range(len(HARD))}

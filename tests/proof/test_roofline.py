@@ -80,6 +80,7 @@ LISTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", KINDS)
 def test_lists_sets_and_programs_are_counted_too(index: str) -> None:
     schema = {"n": "int64", "x": "float64", "name": "string", "tags": "list<string>"}
@@ -99,6 +100,7 @@ def test_lists_sets_and_programs_are_counted_too(index: str) -> None:
     assert [[matcher.ids[row] for row in rows] for rows in found.rows] == [expected.ids(i) for i in range(len(events))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", [gm.PstBloom(), gm.PstHash(access=1)], ids=str)
 def test_groups_are_counted_too(index: gm.IndexParams, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are those of the matcher; what finds groups is among the kernels, and cells are among what they read."""
@@ -177,6 +179,7 @@ def test_filters_in_lines_read_cells() -> None:
     assert sectors.tolist() == [1, 1, 0, 1, 1]
 
 
+@pytest.mark.long
 def test_groups_are_found_by_owner_and_partner() -> None:
     """One line from attribute 0 to attribute 1; the owner's code 1 has the cuts 0, 3 and 5, others have none."""
     lines, group_ptr = fixed(np.array([0, 1, 0], np.int32)), fixed(np.array([0, 0, 3], np.int32))
@@ -194,6 +197,7 @@ def test_groups_are_found_by_owner_and_partner() -> None:
     assert sectors.tolist() == [4, 3, 4]
 
 
+@pytest.mark.long
 def test_pairs_read_the_second_filter_and_the_clause_only_if_they_must() -> None:
     rows = np.array([5, 7], np.int32)
     five, seven, six = 0 | 5 << 16, 1 | 7 << 16, 0 | 6 << 16
@@ -215,6 +219,7 @@ def clauses() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
     return clause_ptr, program, (predicate, ranges, ranges)
 
 
+@pytest.mark.long
 def test_clauses_are_tested_up_to_the_first_predicate_that_fails() -> None:
     clause_ptr, program, predicates = clauses()
     rows = np.array([1, 1, 3, 2, -1, -1], np.int32)  # two events
@@ -245,6 +250,7 @@ def test_clauses_are_tested_up_to_the_first_predicate_that_fails() -> None:
     assert sectors[3:5].tolist() == [5, 2 + 1 + 1 + 1]
 
 
+@pytest.mark.long
 def test_verifying_decides_and_keeps_what_was_decided() -> None:
     clause_ptr, program, predicates = clauses()
     rows = np.array([1, 1, 1, 2, -1, -1], np.int32)
@@ -261,6 +267,7 @@ def test_verifying_decides_and_keeps_what_was_decided() -> None:
     assert sectors.tolist() == [3, 2 + 1 + 1, 0, 2, 2]  # no program is read of what fails
 
 
+@pytest.mark.long
 def test_hits_are_counted_in_a_table_of_each_event() -> None:
     postings = fixed(np.array([2 * 0, 2 * 1, 2 * 0 + 1, 2 * 2], np.uint32))
     needed, owner = fixed(np.array([2, 1, 2], np.uint8)), fixed(np.zeros(0, np.int32))
@@ -276,6 +283,7 @@ def test_hits_are_counted_in_a_table_of_each_event() -> None:
     assert sectors[:3].tolist() == [1, 4, 0]
 
 
+@pytest.mark.long
 def test_triangles_compare_bounds_until_one_excludes() -> None:
     rows = np.array([5, 5], np.int32)
     bounds = np.array([[[0, 9], [6, 9]], [[6, 9], [0, 9]]], np.int32)  # dimension, clause, low and high
@@ -290,6 +298,7 @@ def test_triangles_compare_bounds_until_one_excludes() -> None:
     assert sectors.tolist() == [1, 3, 0, 1]
 
 
+@pytest.mark.long
 def test_sifting_stops_a_warp_when_all_its_words_are_empty() -> None:
     words = 64
     bits = np.zeros((3, words), np.uint64)  # three cells of one tile
@@ -305,6 +314,7 @@ def test_sifting_stops_a_warp_when_all_its_words_are_empty() -> None:
     assert reads == 3 * 4 + 3 + 3 + 15 * 12
 
 
+@pytest.mark.long
 def test_banks_of_shared_memory_conflict_where_cells_do() -> None:
     bits = np.ones((8, 64), np.uint64)
     apart = np.array([[0], [1], [2], [3]], np.uint64)  # 4 words each: 16 banks of 8 bytes
@@ -316,6 +326,7 @@ def test_banks_of_shared_memory_conflict_where_cells_do() -> None:
     assert answers == [16, 16, 32]  # 16 warps; the second half of each has no events
 
 
+@pytest.mark.long
 def test_bits_become_keys_and_warps_wait_for_the_fullest_word() -> None:
     words = np.zeros((1, 64), np.uint64)
     words[0, 0], words[0, 33] = 0b111, 0b1
@@ -327,6 +338,7 @@ def test_bits_become_keys_and_warps_wait_for_the_fullest_word() -> None:
     assert (keys & 0x7FFF_FFFF).tolist() == [0, 1, 2, 64 * 33]
 
 
+@pytest.mark.long
 def test_predicates_of_graphs_are_set_by_events_in_their_pieces() -> None:
     waiting, node = fixed(np.arange(40, dtype=np.int32)), fixed(np.arange(40, dtype=np.int32) // 2)
     low, high = fixed(np.arange(40, dtype=np.int32)), fixed(np.arange(40, dtype=np.int32) + 1)
@@ -341,6 +353,7 @@ def test_predicates_of_graphs_are_set_by_events_in_their_pieces() -> None:
     assert sectors.tolist() == [5, 5, 2 + 1, 1 + 1]
 
 
+@pytest.mark.long
 def test_programs_read_until_an_and_is_empty() -> None:
     both, either = -1 - AND, -1 - OR
     programs = [[0], [both, 2, 0, 1], [both, 3, 2, 0, 1], [either, 5, 2, both, 2, 0, 1], [NEGATED - 1]]
@@ -358,6 +371,7 @@ def test_programs_read_until_an_and_is_empty() -> None:
     assert sectors.tolist() == [3, 1, 1 + 2 + 1 + 3 + 2]
 
 
+@pytest.mark.long
 def test_words_of_one_unit_are_read_together() -> None:
     unit_ptr, items = fixed(np.array([0, 4])), fixed(np.array([-1 - AND, 2, 0, 1], np.int32))
     value = np.ones(2 * 33, np.uint64)
@@ -392,6 +406,7 @@ def test_the_search_for_codes_is_counted() -> None:
     assert steps.max() <= math.ceil(math.log2(len(cuts) + 1))
 
 
+@pytest.mark.long
 def test_tiles_and_warps_that_keep_any() -> None:
     bounds, dims = fixed(np.array([[[0, 9]] * 600], np.int32).reshape(-1)), fixed(np.zeros(1, np.int32))
     bounds.flags.writeable = True
@@ -406,6 +421,7 @@ def test_tiles_and_warps_that_keep_any() -> None:
     assert (len(keys), tiles, warps) == (316, 2, 10)
 
 
+@pytest.mark.long
 def test_a_search_starts_at_the_runs_of_tiles() -> None:
     made = count_workload("w5", "scan", 800, 16)
     one = Runs(*runs(512))
@@ -422,6 +438,7 @@ def test_a_search_starts_at_the_runs_of_tiles() -> None:
     assert any(cost.kernel == "runs of tiles" for cost in made.costs)
 
 
+@pytest.mark.long
 def test_only_bitsets_in_one_piece_need_no_sort() -> None:
     def kernels(index: str) -> list[str]:
         return [cost.kernel for cost in count_workload("w5", index, 800, 16).costs]

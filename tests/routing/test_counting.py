@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gpumatch.errors import RoutingError
 from gpumatch.routing.sieve import trees
 from gpumatch.routing.sieve.counting import MessageCache, OptimisticCounter
+from tests.examples import examples
 
 NAMES = "abcde"
 TIMEOUT = 100
@@ -67,7 +68,7 @@ def run(
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(subscribed_sets(), arrivals(TIMEOUT - 1), st.sampled_from([1, 7, 10, 250]))
 def test_equals_direct_evaluation(sets: Any, arrived: Any, resolution: int) -> None:
     (subscriptions, chosen), (messages, copies) = sets, arrived
@@ -82,7 +83,7 @@ def test_equals_direct_evaluation(sets: Any, arrived: Any, resolution: int) -> N
     assert not any(counter.pending(user) for user in subscriptions)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(subscribed_sets(), arrivals(5 * TIMEOUT))
 def test_late_copies_give_no_false_match(sets: Any, arrived: Any) -> None:
     (subscriptions, chosen), (messages, copies) = sets, arrived
@@ -91,7 +92,7 @@ def test_late_copies_give_no_false_match(sets: Any, arrived: Any) -> None:
     assert all(holds(subscriptions[user], messages[number]) for number, user in run(counter, messages, copies))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(subscribed_sets(), st.lists(MESSAGE, max_size=6), st.data())
 def test_counts_in_bulk(sets: Any, messages: list[dict[str, Any]], data: Any) -> None:
     subscriptions, chosen = sets
@@ -337,7 +338,7 @@ def test_a_message_that_cannot_be_parsed_leaves_no_trace() -> None:
     assert counter.receive("b", 1, 3, {}, 10 * TIMEOUT) == ["both"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(subscribed_sets(), st.lists(MESSAGE, min_size=1, max_size=4), st.data())
 def test_unsubscribed_in_between(sets: Any, messages: list[dict[str, Any]], data: Any) -> None:
     """Whoever stays, finds what it would; who leaves, nothing more; who comes again, what comes from then on."""

@@ -14,6 +14,7 @@ from gpumatch.expr import Expr, Op, Predicate, evaluate
 from gpumatch.expr.normal import normal_form
 from gpumatch.routing.overlays.overlap import Overlaps, overlap
 from tests.conformance.strategies import events, expressions, schemas
+from tests.examples import examples
 
 SCHEMA = {
     "i": "int64",
@@ -35,7 +36,7 @@ def cases(draw: Any) -> tuple[dict[str, str], Expr, Expr, list[dict[str, Any]]]:
 
 
 @pytest.mark.long
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example])
 @given(case=cases())
 def test_an_event_that_satisfies_both_is_overlap(case: Any) -> None:
     schema, one, other, batch = case
@@ -77,7 +78,7 @@ def conjunction(literals: list[Predicate]) -> Expr:
     return Expr((*literals, Op("and", len(literals)))) if len(literals) > 1 else Expr((literals[0],))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     one=st.lists(small_predicates(list(SMALL)), min_size=1, max_size=4),
     other=st.lists(small_predicates(list(SMALL)), min_size=1, max_size=4),
@@ -111,7 +112,7 @@ def small_expressions(draw: Any) -> Expr:
     return expr
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(one=small_expressions(), other=small_expressions())
 def test_expressions_without_a_program_are_exact(one: Expr, other: Expr) -> None:
     typed = gm.Schema.of(SMALL)

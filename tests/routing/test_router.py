@@ -20,6 +20,7 @@ from gpumatch.routing.shards.grid import Grid
 from gpumatch.routing.shards.plan import Draft, Plan
 from gpumatch.routing.shards.router import Entries, Router
 from gpumatch.workloads import make
+from tests.examples import examples
 from tests.routing.test_shards import SCHEMA, _event, _expression
 
 
@@ -37,7 +38,7 @@ def shards_of(matcher: gm.Matcher, draft: Draft, count: int) -> tuple[np.ndarray
     return shard, parts
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     expressions=st.lists(_expression, max_size=12),
     events=st.lists(_event, max_size=8),
@@ -117,7 +118,10 @@ def test_what_has_no_condition_goes_everywhere() -> None:
     assert [list(shards) for shards in router.route([{"x": 7}, {}, {"x": 5}])] == [[0, 1], [0], [0]]
 
 
-@pytest.mark.parametrize(("name", "most"), [("w2", 3.0), ("w3", 1.2), ("w4", 1.2), ("ads", 9.0)])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("w2", 3.0), ("w3", 1.2), pytest.param("w4", 1.2, marks=pytest.mark.long), ("ads", 9.0)],
+)
 def test_few_copies_and_few_bytes(name: str, most: float) -> None:
     workload = make(name, {"w2": 0.1, "w3": 0.1, "w4": 1.0, "ads": 1 / 30}[name] / 5)
     matcher = gm.Matcher(workload.schema, device="cpu")

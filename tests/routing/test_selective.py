@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from gpumatch.errors import RoutingError
 from gpumatch.routing.sieve.counting import OptimisticCounter
 from gpumatch.routing.sieve.selective import CostModel, Selection, select_subscriptions
+from tests.examples import examples
 
 BENCH = str(Path(__file__).parents[2] / "bench")
 sys.path.insert(0, BENCH)  # scripts import each other by bare names
@@ -80,7 +81,7 @@ def check(selection: Selection, sets: list[list[float]], model: CostModel) -> No
         assert share == (1 / float(cost) if cost > 1e-308 else math.inf)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(SETS, MODELS)
 def test_the_whole_curve(sets: list[list[float]], model: CostModel) -> None:
     selection = select_subscriptions(*arrays(sets), model, rule="all")
@@ -91,7 +92,7 @@ def test_the_whole_curve(sets: list[list[float]], model: CostModel) -> None:
     assert selection.throughput[selection.best] == selection.throughput.max()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.lists(st.floats(0.001, 0.99), min_size=1, max_size=4), max_size=6), MODELS, st.integers(1, 3))
 def test_the_paper_s_rule(sets: list[list[float]], model: CostModel, batch: int) -> None:
     selection = select_subscriptions(*arrays(sets), model, rule="stop", batch=batch)
@@ -105,7 +106,7 @@ def test_the_paper_s_rule(sets: list[list[float]], model: CostModel, batch: int)
     assert found <= costs[0] * (1 + 1e-9)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(SETS, MODELS)
 def test_the_best_is_least_of_all_subsets(sets: list[list[float]], model: CostModel) -> None:
     selection = select_subscriptions(*arrays(sets), model)

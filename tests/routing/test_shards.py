@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import gpumatch as gm
 from gpumatch.expr import evaluate, parse
 from gpumatch.routing import CostModel, ShardPlan, plan_shards
+from tests.examples import examples
 
 SCHEMA = {"x": "int64", "y": "float64", "s": "string", "t": "list<string>"}
 FREE = CostModel(tf=1.0, tc=0.0, arrivals=1.0)  # every filter that saves anything is used
@@ -72,7 +73,7 @@ def _lost(plan: ShardPlan, expressions: Sequence[str], events: Sequence[dict[str
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     expressions=st.lists(_expression, max_size=12),
     events=st.lists(_event, max_size=8),

@@ -13,6 +13,7 @@ from gpumatch.errors import RoutingError
 from gpumatch.expr import evaluate, parse
 from gpumatch.routing.overlays.overlap import Overlaps
 from gpumatch.routing.overlays.tables import RoutingTable
+from tests.examples import examples
 
 SCHEMA = {"a": "int64", "b": "int64"}
 TYPED = gm.Schema.of(SCHEMA)
@@ -21,7 +22,7 @@ EXPRESSIONS = ["a = 0", "a > 0 AND b = 1", "b < 1", "a IS NULL", "a = 1 OR b = 0
 SOURCES = st.sampled_from([0, 1, "client", ("tree", 2)])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     changes=st.lists(
         st.tuples(st.just("insert"), st.sampled_from(EXPRESSIONS), SOURCES)

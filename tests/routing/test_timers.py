@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpumatch.errors import RoutingError
 from gpumatch.routing.sieve.timers import TimerWheel
+from tests.examples import examples
 
 TIMES = st.one_of(
     st.tuples(st.just(0), st.integers(1, 9), st.lists(st.integers(0, 40), min_size=1, max_size=30)),
@@ -22,7 +23,7 @@ TIMES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(TIMES, st.integers(1, 5), st.data())
 def test_no_key_expires_early_or_late(times: tuple[float, float, list[float]], slots: int, data: Any) -> None:
     start, resolution, steps = times

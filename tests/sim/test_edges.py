@@ -19,14 +19,13 @@ from gpumatch.kernels.cuda import gem, target, work
 from gpumatch.kernels.cuda.target import THREADS, Kernel, cuda
 from gpumatch.kernels.cuda.work import before_me, own_run
 from tests.conformance.device_suite import EVENTS, filled, there
-from tests.conformance.test_oracle import VARIANTS
+from tests.conformance.test_oracle import each_variant
 from tests.sim.rebinding import bound_anew
 
 pytestmark = pytest.mark.long
 
 SHAPES = [(2, 1), (4, 3), (8, 2), (32, 1)]  # threads per block, blocks per grid
 each_shape = pytest.mark.parametrize(("threads", "blocks"), SHAPES)
-each_variant = pytest.mark.parametrize("index", VARIANTS, ids=str)
 
 
 def edges(threads: int, blocks: int) -> list[int]:

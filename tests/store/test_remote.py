@@ -18,6 +18,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.cli import main
 from gpumatch.store import copies, directory, place, remote
+from tests.examples import later
 from tests.s3 import ACCOUNT, BUCKET, S3, running
 
 EVENTS = [{"x": x, "s": s} for x in range(12) for s in ("a", "b", None)]
@@ -136,6 +137,7 @@ def test_files_without_a_name_go_after_a_while(s3: S3, monkeypatch: pytest.Monke
     assert in_store(s3) == named | {"manifest.json"}
 
 
+@pytest.mark.long
 def test_saved_over_while_it_is_fetched(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "_GRACE", -2)
     matcher().save(s3.uri("i"))
@@ -250,6 +252,7 @@ def test_two_processes_fetch_one_copy(s3: S3, tmp_path: Path) -> None:
     assert not list(copy.glob(".*"))
 
 
+@pytest.mark.long
 def test_the_oldest_copies_go(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(4):
         matcher(n).save(s3.uri(f"i{n}"))
@@ -274,7 +277,7 @@ def test_the_oldest_copies_go(s3: S3, tmp_path: Path, monkeypatch: pytest.Monkey
         gm.load(s3.uri("i2"))
 
 
-@pytest.mark.parametrize("verify", [True, "once", False])
+@pytest.mark.parametrize("verify", [True, *later("once", False)])
 def test_an_altered_copy_is_fetched_again(s3: S3, tmp_path: Path, verify: Any) -> None:
     matcher().save(s3.uri("i"))
     gm.load(s3.uri("i"), verify=verify)

@@ -22,6 +22,7 @@ from gpumatch.index import KINDS, Workspace
 from gpumatch.kernels import postings as kernels
 from tests.alone import alone
 from tests.conformance.strategies import events, expressions, schemas
+from tests.examples import examples
 
 SCHEMA = {"px": "float64", "qty": "int64"}
 NAMES = st.none() | st.sampled_from(["north", "south", "east", "", "é"])
@@ -64,7 +65,7 @@ def add(matcher: gm.Matcher, held: dict[int, Any]) -> None:
 
 
 @pytest.mark.parametrize("index", KINDS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_index_equals_oracle(index: str, case: tuple[Any, ...]) -> None:
     schema, held, batch = case
@@ -74,7 +75,7 @@ def test_index_equals_oracle(index: str, case: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("index", KINDS)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(case=cases(), gone=st.sets(st.integers(0, 9)), changed=st.sets(st.integers(0, 9)))
 def test_changes_keep_destinations(
     index: str, case: tuple[Any, ...], gone: set[int], changed: set[int], tmp_path: Path
@@ -259,12 +260,17 @@ def test_tables_are_made_once_per_snapshot() -> None:
     assert matcher._seal().by_destination is not before
 
 
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Any]:
+    return vars(alone(kernels))
+
+
 @pytest.mark.parametrize("once", [True, False])
 @pytest.mark.parametrize(
     ("test", "text"), [("clause_holds", "px IS NULL"), ("program_holds", "px IS NULL XOR qty > 5")]
 )
 def test_what_is_found_is_not_looked_for_again(
-    test: str, text: str, once: bool, monkeypatch: pytest.MonkeyPatch
+    test: str, text: str, once: bool, compiled: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Count how many clauses or programs are verified, by running the kernel's body as plain Python."""
     for name in ("_LITERALS", "_PER_ITEM"):  # expressions stay as they are
@@ -281,7 +287,6 @@ def test_what_is_found_is_not_looked_for_again(
         return bool(holds(c, *rest))
 
     plain = {name: getattr(kernels, name).py_func for name in ("verify", "match_rest")}
-    compiled = vars(alone(kernels))
     holds = compiled[test]
     nothing = numba.njit(lambda array, at: None)  # an instruction has no body that Python could run
     for name, function in {**compiled, **plain, test: counted, "prefetch": nothing}.items():

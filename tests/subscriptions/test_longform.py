@@ -21,6 +21,7 @@ from gpumatch.expr.tree import Expr
 from gpumatch.expr.typing_rules import pattern_of
 from gpumatch.subscriptions.intake import Rejected
 from tests.conformance.strategies import events, predicates, schemas
+from tests.examples import examples
 
 SCHEMA = {"i": "int64", "x": "float64", "s": "string", "b": "bool", "d": "date", "t": "timestamp"}
 SCHEMA |= {"tags": "list<int64>"}
@@ -88,7 +89,7 @@ def held_by_id(rows: list[tuple[int, Predicate]]) -> dict[int, list[Predicate]]:
     return held
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(case=cases(), upper=st.booleans())
 def test_texts_equal_the_oracle(case: Case, upper: bool) -> None:
     schema, rows, batch = case
@@ -114,7 +115,7 @@ def test_texts_equal_the_oracle(case: Case, upper: bool) -> None:
         assert bool(matcher.explain(batch[0], number)) == (number in found[0])
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(case=cases(("int64", "float64", "int8", "float32")), whole=st.booleans())
 def test_numbers_equal_the_oracle(case: Case, whole: bool) -> None:
     schema, rows, batch = case

@@ -22,6 +22,7 @@ from gpumatch.subscriptions import longform
 from gpumatch.subscriptions.block import Attributes, Block
 from gpumatch.subscriptions.longform import predicate_block
 from tests.conformance.strategies import events, expressions, schemas
+from tests.examples import examples
 from tests.subscriptions.test_longform import operator, table, written
 
 SCHEMA = {"i": "int64", "j": "int64", "x": "float64", "s": "string", "tags": "list<int64>"}
@@ -93,7 +94,7 @@ def cases(draw: Any) -> tuple[dict[str, str], list[Expr], list[dict[str, Any]]]:
     return schema, wanted, draw(st.lists(events(schema), min_size=1, max_size=6))
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=200)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(200))
 @given(
     wanted=st.lists(number_expressions(), max_size=8),
     batch=st.lists(NUMBER_EVENTS, min_size=1, max_size=8),

@@ -17,6 +17,7 @@ import gpumatch as gm
 from gpumatch.expr import Expr, Predicate, evaluate
 from gpumatch.expr.values import is_missing, plain
 from tests.conformance.strategies import FLOATS, INTS, SCALARS
+from tests.examples import examples
 
 MOST, LEAST = 2**63 - 1, -(2**63)
 OPEN = {"both": (">=", "<="), "left": (">=", "<"), "right": (">", "<="), "neither": (">", "<")}
@@ -89,19 +90,19 @@ def fits(end: Any, kind: str) -> bool:
     return not kind.startswith("int") or (least <= end <= most and end == int(end))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(case=cases(ENDS))
 def test_ranges_equal_comparisons(case: Case) -> None:
     check(case)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(case=cases({"int64": HALVES, "int8": HALVES}))
 def test_float_ends_on_integers_are_not_rounded(case: Case) -> None:
     check(case)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(case=cases({"float64": INTS, "float32": INTS}))
 def test_integer_ends_on_floats_are_not_rounded(case: Case) -> None:
     check(case)
