@@ -177,8 +177,8 @@ def validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
     owner, partner, first = a["lines"].reshape(-1, 3).astype(np.int64).T
     yield from between("lines", owner, 0, sizes["attributes"] - 1)
     yield from between("lines", partner, 0, sizes["attributes"] - 1)
-    yield from between("lines", first, 0, sizes["groups"] - around.counts[owner])
     yield from refused("lines", owner, around.attributes.multi[owner], "owners with one value, not lists")
+    yield from between("lines", first, 0, sizes["groups"] - around.counts[owner])
     yield from sized("directory", a["directory"], 2 * (sizes["attributes"] + sizes["groups"]))
     counts = np.maximum(np.concatenate([around.counts, np.diff(a["group_ptr"])]), 1)
     yield from tree_problems(a["directory"], counts, sizes["nodes"])
