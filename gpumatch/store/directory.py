@@ -431,7 +431,7 @@ def _header(path: Path, size: int) -> tuple[np.dtype[Any], tuple[int, ...], int]
             raise ValueError("it does not begin like one")
         header = file.read(int.from_bytes(start[8:], "little"))
     match = _HEADER.fullmatch(header)
-    if match is None:
+    if match is None or (len(start) + len(header)) % npy.ARRAY_ALIGN:  # as all that NumPy writes
         raise ValueError(f"its header is {header[:100]!r}")
     dtype = np.dtype(match[1].decode())
     shape = tuple(int(number) for number in match[2].split(b",") if number)
