@@ -261,15 +261,17 @@ def test_no_corrupted_value_leads_out_of_bounds(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not CHECKED, reason="without checks of bounds it would do harm")
 def test_the_checks_notice(masters: Callable[[Any], Path], tmp_path: Path) -> None:
-    """What "size" lets pass leads out of bounds: so the other test would fail if "full" did."""
-    for name, value in (("table.predicate", 1 << 20), ("index0.rest", 1 << 30), ("table.clause_ptr", 1 << 40)):
-        folder = Path(shutil.copytree(masters(gm.Scan()), tmp_path / name))
-        array = read(folder, 0, name)
-        array[-1 if name == "index0.rest" else 0] = value
-        forge(folder, 0, name, npy(array))
-        with pytest.raises(IndexError):
-            use(gm.load(folder, device="cpu", verify="size"), rebuild=False)
-        with pytest.raises(gm.StorageError, match=name.partition(".")[2]):
+    """What "size" lets pass leads kernels out of bounds: so the other test would fail if "full" let it pass."""
+    heads = 0xFF00_0000_7FFF_FFFF  # a clause that is not there, for all that pass the first filter
+    wrong = ((gm.Scan(), "rest", 1 << 30), (gm.PstBloom(), "heads", heads), (gm.ATree(), "waiting", 1 << 30))
+    for index, name, value in wrong:
+        folder = Path(shutil.copytree(masters(index), tmp_path / name))
+        array = read(folder, 0, f"index0.{name}")
+        array[:] = value
+        forge(folder, 0, f"index0.{name}", npy(array))
+        with pytest.raises(IndexError, match="index is out of bounds"):
+            gm.load(folder, device="cpu", verify="size").match(EVENTS)
+        with pytest.raises(gm.StorageError, match=f"{name!r} of a"):
             gm.load(folder, device="cpu", verify="full")
 
 
