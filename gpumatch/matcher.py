@@ -25,8 +25,9 @@ from gpumatch.index.planner import Plan, Request, checked_limit, requested_index
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.store import remote as storage
+from gpumatch.store.checks import understood
 from gpumatch.store.directory import Stored, Verify
-from gpumatch.store.segment import Segment, segment_from
+from gpumatch.store.segment import Segment, check_kinds, segment_from
 from gpumatch.store.snapshot import Engine, Host, Snapshot, match_slices
 from gpumatch.store.source import Source
 from gpumatch.store.store import Store, blamed
@@ -459,27 +460,30 @@ class Matcher:
         storage.write(path, meta, stored)
 
 
-def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: Verify = True) -> Matcher:
+def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: Verify = "once") -> Matcher:
     """A matcher from a saved index, detached from its directory: changes stay in memory.
 
     ``path`` may be a URI, as for ``save``: then this machine keeps a copy.
 
-    ``mmap`` maps the arrays instead of reading them. ``verify`` compares checksums, which reads every file; with
-    ``"once"`` only where this user has not done so on this machine since the files last changed.
+    ``mmap`` maps the arrays instead of reading them. ``verify="once"`` compares checksums, which reads every file,
+    where this user has not done so on this machine since the files last changed. ``"full"`` always does, and makes sure
+    that all values are safe to use: for an index from somebody whom you do not trust. ``"size"`` compares only sizes.
     """
     return from_stored(storage.read(path, mmap, verify), device)
 
 
 def from_stored(stored: Stored, device: str) -> Matcher:
     """A matcher of what was read."""
-    asked = stored.meta["index"]
-    index = "auto" if asked == "auto" else params_from(asked)
-    matcher = Matcher(stored.meta["schema"], index, device, stored.meta["memory_limit"])
-    segments, dead = [], []
-    for facts, arrays in stored.segments:
-        segment, gone = segment_from(facts, arrays, matcher._attributes)
-        segments.append(segment)
-        dead.append(gone)
+    with understood():
+        asked = stored.meta["index"]
+        index = "auto" if asked == "auto" else params_from(asked)
+        matcher = Matcher(stored.meta["schema"], index, device, stored.meta["memory_limit"])
+        segments, dead = [], []
+        for facts, arrays in stored.segments:
+            segment, gone = segment_from(facts, arrays, matcher._attributes, stored.full)
+            segments.append(segment)
+            dead.append(gone)
+        check_kinds(segments)
     matcher._store.restore(Snapshot(tuple(segments), tuple(dead)))
     return matcher
 

@@ -122,7 +122,7 @@ def _build_there(
     plan = draft.finished([Entries.of_bytes(report.entries, report.always) for report in reports])
     plan.save(below(folder, plan_name(names)))
     write_shards(folder, names, plan_name(names))
-    return gm.load(folder, device="cpu", verify=False)  # it may be large, and was just written
+    return gm.load(folder, device="cpu", verify="size")  # it may be large, and was just written
 
 
 def _drafted(named: DataFrame, folder: str, schema: gm.Schema, index: Any, wanted: Wanted) -> tuple[int, Draft]:

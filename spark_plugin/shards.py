@@ -124,7 +124,7 @@ def _built(table: Any, number: int, recipe: Recipe) -> Report:
 def _saved(folder: str) -> gm.Matcher | None:
     """The shard that is there; None if it was not saved completely, or was damaged since."""
     try:
-        return gm.load(folder, device="cpu", verify=True)
+        return gm.load(folder, device="cpu", verify="full")
     except StorageError:
         return None
 

@@ -36,7 +36,7 @@ LAYERS: tuple[set[str], ...] = (
     {"events"},
     {"expr", "schema", "results"},
     {"device_memory"},
-    {"arrays"},
+    {"arrays", "arrayspec"},
     {"errors", "opcodes"},
 )
 # Folders outside the chain: what they may import, and who may import them.

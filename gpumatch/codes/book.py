@@ -6,6 +6,7 @@ every index works on small integers. These are PS-Tree's predicate spaces (thesi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,10 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpumatch.arrays import Array, bytes_of, freeze, pointers, read_only
+from gpumatch.arrayspec import ANYTHING, HOOKED, ArraySpec, Pointers, Problem, between, equal, refused, sized
 from gpumatch.codes.search import Patterns
+from gpumatch.errors import ParseError
 from gpumatch.expr.keys import MAX, MIN
 from gpumatch.kernels import encode as kernels
 from gpumatch.parallel import threads
+from gpumatch.subscriptions.block import Attributes
 
 _AT_ONCE = 1 << 18  # keys per thread
 _SHORT = 32  # stretches of keys from this length on are sorted by NumPy
@@ -26,12 +30,14 @@ _CUTS_PER_BUCKET = 4  # in large codebooks, where buckets would cost more memory
 
 
 BOOK_TYPES = {
-    "cuts": "int64",
-    "cut_ptr": "int64",
-    "buckets": "int32",
-    "guide": "int64",
-    "pool_data": "uint8",
-    "pool_offsets": "int64",
+    "cuts": ArraySpec("int64", "cuts", "keys at which ranges begin or have ended", HOOKED),
+    "cut_ptr": ArraySpec("int64", "attributes + 1", "per attribute: where its cuts start", Pointers("cuts")),
+    "buckets": ArraySpec("int32", "buckets", "per bucket: how many of its attribute's cuts lie below", HOOKED),
+    "guide": ArraySpec(
+        "int64", f"{kernels.GUIDE} * attributes", "per attribute: what the search needs, see kernels.encode", HOOKED
+    ),
+    "pool_data": ArraySpec("uint8", "pool", "bytes of strings", ANYTHING),
+    "pool_offsets": ArraySpec("int64", "strings + 1", "where each string starts", Pointers("pool")),
 }
 
 
@@ -144,3 +150,28 @@ def encode_keys(book: Codebook, owner: Array, keys: Array) -> Array:
     chunks = [(start, min(start + _AT_ONCE, len(keys))) for start in range(0, len(keys), _AT_ONCE)]
     threads.run(lambda c: kernels.encode_keys(owner, keys, c[0], c[1], *book.search(), codes), chunks)
     return codes
+
+
+def problems(book: Codebook, attributes: Attributes) -> Iterator[Problem]:
+    """What is wrong with a loaded codebook, beyond what its arrays declare."""
+    counts, guide = book.counts() - 1, book.guide.reshape(-1, kernels.GUIDE)
+    strings, floats = attributes.of_kind("string"), attributes.of_kind("float")
+    falls = book.cuts[1:] <= book.cuts[:-1]
+    falls[book.cut_ptr[(book.cut_ptr > 0) & (book.cut_ptr < len(book.cuts))] - 1] = False  # others start there
+    yield from refused("cuts", book.cuts[1:], falls, "cuts that ascend")
+    for at in np.flatnonzero(strings).tolist():
+        own = book.cuts[book.cut_ptr[at] : book.cut_ptr[at + 1]]
+        yield from between("cuts", own, 0, 2 * len(book.pool_offsets) - 3)  # two for each string
+    sizes = guide[:, 3]
+    yield from between("guide", sizes, np.minimum(counts, 1), len(book.buckets))
+    ptr = pointers(np.where(counts > 0, sizes + 1, 0))
+    yield from sized("buckets", book.buckets, int(ptr[-1]))
+    for column, wanted in enumerate((book.cut_ptr[:-1], counts, ptr[:-1])):
+        yield from equal("guide", guide[:, column], wanted)
+    yield from equal("guide", guide[:, 6] & ~kernels.DIRECT, np.where(floats, kernels.FLOAT, 0))
+    yield from between("buckets", book.buckets, 0, np.repeat(counts, np.diff(ptr)))
+    for at in attributes.owners:
+        try:
+            book.patterns(int(attributes.patterns[at]))
+        except (ParseError, UnicodeDecodeError, IndexError) as error:
+            yield "pool_data", f"should have patterns, has one that cannot be read: {error}"

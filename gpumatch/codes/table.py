@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from gpumatch.arrays import Array, pointers, read_only, spans
+from gpumatch.arrayspec import HOOKED, ArraySpec, Numbers, Pointers, Problem, between, refused
 from gpumatch.codes.book import Codebook, encode_keys, make_book, sort_pool
 from gpumatch.expr.keys import INF_KEY, MAX, MIN
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
-from gpumatch.opcodes import NULL, RANGE
+from gpumatch.opcodes import NULL, OP_BASE, OP_FALSE, OP_NOT, OP_TRUE, RANGE, SET, WIDTH
 from gpumatch.subscriptions.block import Attributes, Block
 from gpumatch.subscriptions.predicates import EMPTY, Predicates
 
 TABLE_TYPES = {
-    "clause_row": "int32",
-    "clause_ptr": "int64",
-    "clause_program": "int32",
-    "predicate": "int32",
-    "range_attribute": "int32",
-    "range_lo": "int32",
-    "range_hi": "int32",
-    "program_ptr": "int64",
-    "program_item": "int32",
+    "clause_row": ArraySpec("int32", "clauses", "per clause: its subscription", Numbers("rows")),
+    "clause_ptr": ArraySpec("int64", "clauses + 1", "where its predicates start", Pointers("predicates", whole=False)),
+    "clause_program": ArraySpec("int32", "clauses", "its program, or -1", Numbers("programs", -1)),
+    "predicate": ArraySpec("int32", f"{WIDTH} * predicates", "attribute, kind, lo, hi", HOOKED),
+    "range_attribute": ArraySpec("int32", "ranges", "per range of a set: its attribute", Numbers("attributes")),
+    "range_lo": ArraySpec("int32", "ranges", "its first code", HOOKED),
+    "range_hi": ArraySpec("int32", "ranges", "its last code", HOOKED),
+    "program_ptr": ArraySpec("int64", "programs + 1", "per program: where its items start", Pointers("items")),
+    "program_item": ArraySpec("int32", "items", "predicates, and operators below zero", HOOKED),
 }
 
 
@@ -138,3 +140,44 @@ def reorder(table: Table, order: Array) -> Table:
         clause_program=table.clause_program[order],
         predicate=np.concatenate([moved, rows[len(moved) :]]).ravel(),  # those of programs stay where they are
     )
+
+
+def problems(table: Table, multi: Array, counts: Array) -> Iterator[Problem]:
+    """What is wrong with a loaded table, beyond what its arrays declare. ``counts``: codes of each attribute."""
+    attribute, kind, lo, hi = table.columns()
+    yield from between("predicate", attribute, 0, len(counts) - 1)
+    yield from between("predicate", kind, RANGE, NULL)
+    codes = counts[table.range_attribute] - 1
+    yield from between("range_lo", table.range_lo, 0, codes)
+    yield from between("range_hi", table.range_hi, 0, codes)
+    plain, null = kind == RANGE, kind == NULL
+    sets = ~plain & ~null
+    listed = kind > SET
+    yield from refused("predicate", attribute, ~null & (listed != multi[attribute]), "kinds as attributes are")
+    ends = np.where(plain, counts[attribute] - 1, len(table.range_lo))
+    wrong = np.where(null, (lo != kernels.MISSING) | (hi != kernels.MISSING), (lo < 0) | (hi < lo) | (hi > ends))
+    wrong &= ~(plain & (lo == EMPTY[0]) & (hi == EMPTY[1]))
+    yield from refused("predicate", hi, wrong, "ranges that there are")
+    at = np.flatnonzero(sets & (lo < hi))
+    run = np.cumsum(np.diff(table.range_attribute, prepend=-1) != 0)
+    owner = table.range_attribute[lo[at]]
+    others = (owner != attribute[at]) | (run[lo[at]] != run[hi[at] - 1])
+    yield from refused("predicate", attribute[at], others, "ranges of its own attribute")
+    yield from _program_problems(table, len(attribute))
+
+
+def _program_problems(table: Table, predicates: int) -> Iterator[Problem]:
+    """Programs have results for all operators, and one is left in the end."""
+    item, ptr = table.program_item.astype(np.int64), table.program_ptr
+    leaf = item >= 0
+    yield from between("program_item", item[leaf], int(table.clause_ptr[-1]), predicates - 1)
+    arity, op = np.divmod(-1 - item, OP_BASE)
+    arity[leaf] = 0
+    constant = (op == OP_TRUE) | (op == OP_FALSE)
+    right = leaf | np.where(constant, arity == 0, np.where(op == OP_NOT, arity == 1, (arity > 0) & (op < OP_TRUE)))
+    yield from refused("program_item", item, ~right, "operators with operands")
+    yield from refused("program_ptr", ptr[1:], ptr[1:] == ptr[:-1], "items for each program")
+    height = np.concatenate([np.zeros(1, np.int64), np.cumsum(1 - arity)])
+    own = height[1:] - np.repeat(height[ptr[:-1]], np.diff(ptr))
+    yield from refused("program_item", item, own < 1, "operands before operators")
+    yield from refused("program_ptr", ptr[1:], np.diff(height[ptr]) != 1, "one result of each program")

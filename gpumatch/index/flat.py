@@ -6,10 +6,10 @@ for drawing lies beside a kind, in the modules ``device``, ``picture`` and ``roo
 
 from __future__ import annotations
 
-import re
+import math
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from gpumatch.arrays import Array
+from gpumatch.arrayspec import ArraySpec, Problem, Sizes, check_types, check_values, raise_first
 from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import DeviceError, StorageError
 from gpumatch.expr.normal import Splitting
@@ -27,7 +28,6 @@ from gpumatch.subscriptions.block import Attributes
 
 _EVENTS = 4096  # per call of match, whatever the index
 _CLAUSE_BYTES = 72  # per clause, unless a kind has a better estimate
-_LENGTH = re.compile(r"(?:(\d+) \* )?(\w+)(?: \+ (\d+))?( or 0)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,6 @@ class IndexParams:
         return {"kind": self.kind, **asdict(self)}
 
 
-class ArraySpec(NamedTuple):
-    """Type, length and meaning of one array of an index.
-
-    ``length`` is a name, times and plus a number: ``"nodes + 1"``, ``"2 * attributes"``; it ends in ``" or 0"`` if the
-    array may be empty. ``attributes`` and ``clauses`` are those of the index; any other name stands for the same number
-    in all its arrays.
-    """
-
-    dtype: str
-    length: str
-    meaning: str
-    on_device: bool = True  # otherwise only CPU kernels read it
-
-
 @dataclass(frozen=True, slots=True)
 class FlatIndex:
     """A built index of the clauses ``first:last`` of a table; immutable."""
@@ -63,6 +49,15 @@ class FlatIndex:
     last: int
     arrays: dict[str, Array]
     meta: dict[str, int | float] = field(default_factory=dict)
+
+
+class Around(NamedTuple):
+    """What an index belongs to, as it was loaded, and the sizes that its arrays imply."""
+
+    attributes: Attributes
+    counts: Array  # codes of each attribute
+    table: Table
+    sizes: Sizes
 
 
 _counting = threading.Lock()
@@ -132,6 +127,8 @@ class Kind:
     meta: Mapping[str, str] = field(default_factory=dict)
     # How far expressions are split into clauses for it
     splitting: Splitting = Splitting.PRODUCTS
+    # What is wrong with values of a loaded index, beyond what its arrays declare
+    validate: Callable[[FlatIndex, Around], Iterator[Problem]] = lambda index, around: iter(())
     # Sort keys of predicates within their clauses, from how likely they hold
     rank: Callable[[Any, Table, Array], Array] = by_likelihood
     # The same again once predicates are sorted by rank, given the clauses' numbers and the sorted keys
@@ -179,37 +176,27 @@ class Kind:
 
     def checked(self, index: FlatIndex, attributes: int) -> FlatIndex:
         """The index, after checking that its arrays and numbers have the expected types and lengths."""
-        sizes = {"attributes": attributes, "clauses": index.last - index.first}
-        for name, spec in self.arrays.items():
-            array = index.arrays.get(name)
-            if array is None:
-                raise StorageError(f"the {self.name} index lacks the array {name!r}; build it again")
-            if array.dtype != spec.dtype or array.ndim != 1:
-                shape = f"{array.ndim} dimensions of {array.dtype}"
-                raise StorageError(
-                    f"the array {name!r} of a {self.name} index should be one of {spec.dtype}, has {shape}"
-                )
-            if not _agrees(spec.length, len(array), sizes):
-                known = ", ".join(f"{size} {name}" for name, size in sizes.items())
-                raise StorageError(
-                    f"the array {name!r} of a {self.name} index should have {spec.length} numbers, has {len(array)}; "
-                    f"there are {known}"
-                )
+        self._sizes(index, attributes)
         if index.meta.keys() != self.meta.keys() or index.arrays.keys() != self.arrays.keys():
             wanted, found = sorted([*self.arrays, *self.meta]), sorted([*index.arrays, *index.meta])
             raise StorageError(f"a {self.name} index should have {', '.join(wanted)}, has {', '.join(found)}")
+        for name, number in index.meta.items():
+            if type(number) not in (int, float) or not math.isfinite(number):
+                raise StorageError(f"the number {name!r} of a {self.name} index should be finite, is {number!r}")
         return index
 
+    def check_values(self, index: FlatIndex, attributes: Attributes, counts: Array, table: Table) -> None:
+        """Raise unless the values of a loaded index are safe to use; ``counts``: codes of each attribute."""
+        sizes = self._sizes(index, len(attributes)) | {"first": index.first, "last": index.last}
+        owner = f"{self.name} index"
+        check_values(owner, self.arrays, index.arrays, sizes)
+        raise_first(owner, self.validate(index, Around(attributes, counts, table, sizes)))
 
-def _agrees(length: str, found: int, sizes: dict[str, int]) -> bool:
-    """Is ``found`` the right length of an array? The first use of a name fixes its value in ``sizes``."""
-    match = _LENGTH.fullmatch(length)
-    assert match is not None, f"a length is a name, times and plus a number, found {length!r}"
-    times, name, plus, optional = match.groups()
-    if optional and found == 0:
-        return True
-    size, rest = divmod(found - int(plus or 0), int(times or 1))
-    return rest == 0 and size >= 0 and sizes.setdefault(name, size) == size
+    def _sizes(self, index: FlatIndex, attributes: int) -> Sizes:
+        """Sizes by their names, after checking that the arrays have them."""
+        sizes = {"attributes": attributes, "clauses": index.last - index.first}
+        check_types(f"{self.name} index", self.arrays, index.arrays, sizes)
+        return sizes
 
 
 def bits_of(counts: Array) -> Array:

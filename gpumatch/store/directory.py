@@ -12,11 +12,13 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import shutil
-import threading
-import tokenize
+import stat
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +32,7 @@ from numpy.typing import NDArray
 from gpumatch.errors import StorageError
 from gpumatch.store.verified import facts_of, is_marked, mark
 
-Verify: TypeAlias = "bool | Literal['once']"
+Verify: TypeAlias = "bool | Literal['full', 'once', 'size']"  # True is full, False is size
 
 FORMAT = 5
 FEATURES = frozenset({"patterns", "shards"})  # a reader must refuse an index with features that it does not know
@@ -38,8 +40,11 @@ MANIFEST = "manifest.json"
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
 _SHARD = re.compile(r"(shard-[0-9]+|plan)-[0-9a-f]{16}")
 _DRAFT = re.compile(r"\.(manifest\.json|s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy)\.[0-9]+\.tmp")
-
-_parsing = threading.Lock()  # headers are Python literals, and Python 3.11 fails at times if several threads parse any
+# What NumPy writes before the bytes of plain numbers, in the order of this machine
+_HEADER = re.compile(
+    rb"\{'descr': '((?:\||%b)[biufc]\d{1,2})', 'fortran_order': False, 'shape': \((\d+,|\d+(?:, \d+)+|)\), \} *\n"
+    % (b"<" if sys.byteorder == "little" else b">")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class Stored:
     segments: list[tuple[dict[str, Any], dict[str, NDArray[Any]]]]
     digest: str  # of everything, so that it identifies this version of the index
     nbytes: int  # of the files
+    full: bool = False  # values are to be checked, too
 
 
 def write(
@@ -150,10 +156,12 @@ def is_file(name: str) -> bool:
     return _OWN_FILE.fullmatch(name) is not None or _DRAFT.fullmatch(name) is not None
 
 
-def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = True) -> Stored:
-    """Open an index. ``verify`` reads every file and compares checksums; sizes are always compared."""
-    if verify not in (True, False, "once"):
-        raise ValueError(f"verify is True, False or 'once', found {verify!r}")
+def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = "once") -> Stored:
+    """Open an index. Sizes are always compared, checksums unless ``verify`` is "size", and "once" if that suffices."""
+    if isinstance(verify, bool):
+        verify = "full" if verify else "size"
+    if verify not in ("full", "once", "size"):
+        raise ValueError(f"verify is 'full', 'once' or 'size', found {verify!r}")
     folder = Path(path)
     manifest = read_manifest(folder)
     while True:
@@ -165,6 +173,8 @@ def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = True)
             if found["checksum"] == manifest["checksum"]:
                 raise StorageError(f"{error.filename!r} is missing; save or copy the index again") from None
             manifest = found
+        except OSError as error:
+            raise StorageError(f"cannot read {error.filename!r}: {error.strerror}") from error
 
 
 def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Verify) -> Stored:
@@ -175,7 +185,7 @@ def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Ver
     segments = []
     for segment in manifest["segments"]:
         arrays = {
-            name: _read_array(folder, entry, mmap, bool(verify) and not marked)
+            name: _read_array(folder, entry, mmap, verify != "size" and not marked)
             for name, entry in segment["arrays"].items()
         }
         segments.append(({key: value for key, value in segment.items() if key != "arrays"}, arrays))
@@ -185,13 +195,15 @@ def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Ver
     if verify == "once" and not marked:
         mark(folder, digest, before)
     nbytes = sum(entry["size"] for entry in entries) + sum(shard.nbytes for shard in shards)
-    return Stored(meta, segments, digest, nbytes)
+    return Stored(meta, segments, digest, nbytes, verify == "full")
 
 
 def _read_shard(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: Verify) -> Stored:
     name = str(entry["folder"])
-    if not (folder / name).is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / name))
+    if not stat.S_ISDIR((folder / name).lstat().st_mode):
+        raise StorageError(f"{str(folder / name)!r} is no folder; build or copy the index again")
+    if shards_of(read_manifest(folder / name), str(folder / name)):
+        raise StorageError(f"{str(folder / name)!r} is a shard and has shards; build the index again")
     shard = read(folder / name, mmap, verify)
     if shard.digest != entry["checksum"]:
         raise StorageError(f"{str(folder / name)!r} is another version than its manifest says; build the index again")
@@ -201,10 +213,20 @@ def _read_shard(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: Veri
 def files_of(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     """Name, size and hash of each file beside a manifest; what lies elsewhere is refused."""
     entries = [entry for segment in manifest["segments"] for entry in segment["arrays"].values()]
-    for name in (str(entry["file"]) for entry in entries):
+    for entry in entries:
+        name, size = str(entry["file"]), entry["size"]
         if not _OWN_FILE.fullmatch(name):
             raise StorageError(f"the manifest of {where!r} names {name!r}, which is no file of an index")
+        if type(size) is not int or size < 0 or not isinstance(entry["sha256"], str):
+            raise StorageError(f"the manifest of {where!r} gives {name!r} no right size and checksum")
+    _check_different([entry["file"] for entry in entries], where)
     return entries
+
+
+def _check_different(names: list[str], where: str) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise StorageError(f"the manifest of {where!r} names {name!r} {count} times")
 
 
 def shards_of(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
@@ -214,26 +236,38 @@ def shards_of(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     for name in (str(entry["folder"]) for entry in [*entries, *plan]):
         if not is_shard(name):
             raise StorageError(f"the manifest of {where!r} names {name!r}, which is no shard of an index")
+    _check_different([entry["folder"] for entry in entries], where)
     return entries
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest, checked: right format, known features, unaltered."""
     try:
-        content = (folder / MANIFEST).read_bytes()
+        content = _content(folder / MANIFEST)
     except FileNotFoundError:
         what = "is not a saved index: it has no manifest.json" if folder.is_dir() else "does not exist"
         raise StorageError(f"{str(folder)!r} {what}") from None
     except NotADirectoryError:
         raise StorageError(f"{str(folder)!r} is a file; a saved index is a directory") from None
+    except OSError as error:
+        raise StorageError(f"cannot read {str(folder / MANIFEST)!r}: {error.strerror}") from error
     return checked_manifest(content, str(folder))
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file; anything else, such as a pipe that would never end, is an OSError."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return path.read_bytes()
 
 
 def checked_manifest(content: bytes, where: str) -> dict[str, Any]:
     """The manifest in a file of the place ``where``."""
     try:
-        manifest: dict[str, Any] = json.loads(content)
-    except ValueError as error:
+        manifest: dict[str, Any] = _parsed(content)
+        found = manifest if isinstance(manifest, dict) else {}
+        digest = _digest({key: value for key, value in found.items() if key != "checksum"})
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"the manifest of {where!r} is damaged: {error}; save the index again") from None
     if not _is_ours(manifest):
         raise StorageError(f"the manifest of {where!r} is not one of gpumatch; name another directory")
@@ -248,7 +282,7 @@ def checked_manifest(content: bytes, where: str) -> dict[str, Any]:
     unknown = sorted(set(map(str, manifest["features"])) - FEATURES)
     if unknown:
         raise StorageError(f"{where!r} needs {', '.join(unknown)}, which this version lacks; upgrade gpumatch")
-    if manifest["checksum"] != _digest({key: value for key, value in manifest.items() if key != "checksum"}):
+    if manifest["checksum"] != digest:
         raise StorageError(f"the manifest of {where!r} was altered: its checksum differs; save the index again")
     try:
         files_of(manifest, where)
@@ -291,7 +325,7 @@ def check_target(where: str, names: Sequence[str], has_manifest: Callable[[], bo
 
 def _has_manifest(folder: Path) -> bool:
     try:
-        return is_manifest((folder / MANIFEST).read_bytes())
+        return is_manifest(_content(folder / MANIFEST))
     except OSError:
         return False
 
@@ -299,9 +333,28 @@ def _has_manifest(folder: Path) -> bool:
 def is_manifest(content: bytes) -> bool:
     """Whether gpumatch wrote it, this version or another."""
     try:
-        return _is_ours(json.loads(content))
-    except ValueError:
+        return _is_ours(_parsed(content))
+    except (ValueError, RecursionError):
         return False
+
+
+def _parsed(content: bytes) -> Any:
+    """JSON in which every name occurs once, and every number is one."""
+    return json.loads(content, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"it has the name {name!r} twice in one place")
+    return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text} is no number")
+    return float(text)
 
 
 def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
@@ -347,19 +400,41 @@ def _hash_file(path: Path) -> str:
 
 def _read_array(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: bool) -> NDArray[Any]:
     path = folder / entry["file"]
-    size = path.stat().st_size
+    facts = path.lstat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise StorageError(f"{str(path)!r} is no plain file; save or copy the index again")
+    size = facts.st_size
     if size != entry["size"]:
         raise StorageError(f"{str(path)!r} has {size} bytes, expected {entry['size']}; save or copy the index again")
     if verify and _hash_file(path) != entry["sha256"]:
         raise StorageError(f"{str(path)!r} was altered: its checksum differs; save or copy the index again")
     try:
-        with _parsing:
-            if mmap:
-                array: NDArray[Any] = np.asarray(npy.open_memmap(path, mode="r"))
-            else:
-                with open(path, "rb") as file:
-                    array = npy.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        dtype, shape, start = _header(path, size)
+        if mmap:
+            array: NDArray[Any] = np.asarray(np.memmap(path, dtype, "r", start, shape))
+        else:
+            array = np.fromfile(path, dtype, offset=start).reshape(shape)
+    except (ValueError, TypeError) as error:
         raise StorageError(f"{str(path)!r} is not an array: {error}; save or copy the index again") from None
     array.flags.writeable = False
     return array
+
+
+def _header(path: Path, size: int) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Type and shape of an array of plain numbers, and where they start in the file.
+
+    NumPy's own reader evaluates the header as a Python literal, and takes more than we write.
+    """
+    with open(path, "rb") as file:
+        start = file.read(10)
+        if start[:8] != npy.magic(1, 0):
+            raise ValueError("it does not begin like one")
+        header = file.read(int.from_bytes(start[8:], "little"))
+    match = _HEADER.fullmatch(header)
+    if match is None or (len(start) + len(header)) % npy.ARRAY_ALIGN:  # as all that NumPy writes
+        raise ValueError(f"its header is {header[:100]!r}")
+    dtype = np.dtype(match[1].decode())
+    shape = tuple(int(number) for number in match[2].split(b",") if number)
+    if math.prod(shape) * dtype.itemsize != size - len(start) - len(header):
+        raise ValueError(f"it has {size - len(start) - len(header)} bytes for the shape {shape} of {dtype}")
+    return dtype, shape, len(start) + len(header)

@@ -74,7 +74,7 @@ def read_manifest(path: Where) -> dict[str, Any]:
     return manifest
 
 
-def read(path: Where, mmap: bool = True, verify: Verify = True) -> Stored:
+def read(path: Where, mmap: bool = True, verify: Verify = "once") -> Stored:
     """Open an index, from a local copy if it is in a store. See ``directory.read``."""
     if not is_uri(path):
         return directory.read(path, mmap, verify)

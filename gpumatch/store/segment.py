@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import index as index_of
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from gpumatch.events.batch import EventBatch
 from gpumatch.index import FlatIndex, Input, Workspace, kind_of
 from gpumatch.index.planner import Choice, PlannedPart, Request, Usage, checked, choose
 from gpumatch.parallel import threads
+from gpumatch.store.checks import check_columns, check_parts, check_safe, component, strings
 from gpumatch.store.source import Source, join_sources
 from gpumatch.subscriptions.block import Attributes
 from gpumatch.subscriptions.destinations import Destinations
@@ -194,55 +196,54 @@ class Segment:
 
 
 def segment_from(
-    facts: Mapping[str, Any], arrays: Mapping[str, Array], attributes: Attributes
+    facts: Mapping[str, Any], arrays: Mapping[str, Array], attributes: Attributes, full: bool = False
 ) -> tuple[Segment, Array | None]:
-    """The segment that ``Segment.stored`` wrote, and its dead rows."""
-    length = int(facts["length"])
-    book = Codebook(**_checked(arrays, "book", BOOK_TYPES))
-    attributes = attributes.covering(len(book.cut_ptr) - 1)
+    """The segment that ``Segment.stored`` wrote, and its dead rows. ``full``: all values are checked."""
+    check_columns(facts, arrays, full)
+    sizes = {"rows": int(facts["length"])}
+    book = Codebook(**component(arrays, "book", BOOK_TYPES, sizes))
+    attributes = attributes.covering(sizes["attributes"])
+    if len(attributes) != sizes["attributes"]:
+        found = f"the schema has {len(attributes)} attributes"
+        raise StorageError(f"a saved index has cuts for {sizes['attributes']} attributes, {found}; build it again")
+    table = Table(sizes["rows"], **component(arrays, "table", TABLE_TYPES, sizes))
     parts = []
     for number, part in enumerate(facts["parts"]):
         choice = Choice.from_dict(part)
         prefix = f"index{number}."
         named = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-        index = FlatIndex(choice.params, int(part["first"]), int(part["last"]), named, dict(part["meta"]))
+        index = FlatIndex(choice.params, index_of(part["first"]), index_of(part["last"]), named, dict(part["meta"]))
         parts.append(Part(kind_of(choice.params).checked(index, len(attributes)), choice))
-    ids = pa.array(arrays["ids"]) if "ids" in arrays else _strings(arrays, "ids")
+    indexes = [part.index for part in parts]
+    check_parts(indexes, sizes["clauses"])
+    if full:
+        check_safe(arrays, book, table, attributes, indexes)
+    ids = pa.array(arrays["ids"]) if "ids" in arrays else strings(arrays, "ids")
     texts = None
     if "texts.data" in arrays:
-        texts = _strings(arrays, "texts", pa.array(arrays["texts.valid"]))
-    table = Table(length, **_checked(arrays, "table", TABLE_TYPES))
+        texts = pc.if_else(pa.array(arrays["texts.valid"]), strings(arrays, "texts"), None)
     weights = arrays.get("weights")
-    if weights is not None and (weights.dtype != np.float64 or weights.shape != (length,)):
-        found = f"{weights.dtype} of shape {weights.shape}"
-        raise StorageError(f"the weights of a saved index should be {length} float64, found {found}; save it again")
     segment = Segment(ids, texts, attributes, book, table, tuple(parts), _destinations(arrays), weights)
     return segment, arrays.get("dead")
+
+
+def check_kinds(segments: Sequence[Segment]) -> None:
+    """Raise unless the ids of all segments have one type, and so have their destinations."""
+    named = {"ids": [it.ids for it in segments if len(it)]}
+    named["destinations"] = [it.destinations.names for it in segments if it.destinations is not None]
+    for what, held in named.items():
+        if len({str(names.type) for names in held}) > 1:
+            raise StorageError(
+                f"a saved index has {what} that are integers and others that are strings; build it again"
+            )
 
 
 def _destinations(arrays: Mapping[str, Array]) -> Destinations | None:
     if "destinations.number" not in arrays:
         return None
     integers = "destinations.names" in arrays
-    names = pa.array(arrays["destinations.names"]) if integers else _strings(arrays, "destinations")
-    return Destinations(names, _checked(arrays, "destinations", {"number": "int32"})["number"])
-
-
-def _checked(arrays: Mapping[str, Array], prefix: str, expected: Mapping[str, str]) -> dict[str, Array]:
-    """The arrays of one component of a segment, after checking that each exists and has its type."""
-    for name, dtype in expected.items():
-        found = arrays.get(f"{prefix}.{name}")
-        if found is None:
-            raise StorageError(f"the saved index lacks the array '{prefix}.{name}'; save it again")
-        if found.dtype != dtype or found.ndim != 1:
-            raise StorageError(f"the array {name!r} of a saved index should be {dtype}, found {found.dtype}")
-    return {name: arrays[f"{prefix}.{name}"] for name in expected}
-
-
-def _strings(arrays: Mapping[str, Array], name: str, valid: Any = None) -> Any:
-    data, offsets = arrays[f"{name}.data"], arrays[f"{name}.offsets"]
-    found = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
-    return found if valid is None else pc.if_else(valid, found, None)
+    names = pa.array(arrays["destinations.names"]) if integers else strings(arrays, "destinations")
+    return Destinations(names, arrays["destinations.number"])
 
 
 def chunks(count: int, most: int) -> list[tuple[int, int]]:

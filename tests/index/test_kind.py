@@ -14,11 +14,12 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.arrays import Array, pointers
+from gpumatch.arrayspec import ANYTHING, CLAUSES, ArraySpec, Pointers
 from gpumatch.cli import pictures
 from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import DeviceError, StorageError
 from gpumatch.index import KINDS, register
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace
+from gpumatch.index.flat import FlatIndex, IndexParams, Kind, Planning, Workspace
 from gpumatch.index.input import Input
 from gpumatch.kernels.postings import match_rest
 from gpumatch.opcodes import RANGE
@@ -37,10 +38,10 @@ class Hashed(IndexParams):
 
 
 ARRAYS = {
-    "key": ArraySpec("int64", "keys", "an attribute and a code that clauses name, ascending"),
-    "key_ptr": ArraySpec("int64", "keys + 1", "per key: where its clauses start"),
-    "clause": ArraySpec("int32", "held", "the clauses of the keys"),
-    "rest": ArraySpec("int32", "rest", "clauses without an equality"),
+    "key": ArraySpec("int64", "keys", "an attribute and a code that clauses name, ascending", ANYTHING),
+    "key_ptr": ArraySpec("int64", "keys + 1", "per key: where its clauses start", Pointers("held")),
+    "clause": ArraySpec("int32", "held", "the clauses of the keys", CLAUSES),
+    "rest": ArraySpec("int32", "rest", "clauses without an equality", CLAUSES),
 }
 
 

@@ -37,10 +37,15 @@ def test_files_are_read_once(saved: Path, hashed: list[Path]) -> None:
     assert files == len(list(saved.glob("*.npy")))
     gm.load(saved, verify="once")
     assert len(hashed) == files
-    gm.load(saved)
+    gm.load(saved)  # as by default
+    assert len(hashed) == files
+    gm.load(saved, verify="full")
     assert len(hashed) == 2 * files
+    gm.load(saved, verify=True)
+    assert len(hashed) == 3 * files
+    gm.load(saved, verify="size")
     gm.load(saved, verify=False)
-    assert len(hashed) == 2 * files
+    assert len(hashed) == 3 * files
 
 
 def test_a_change_is_noticed(saved: Path, hashed: list[Path]) -> None:
@@ -66,5 +71,5 @@ def test_marks_that_others_can_write_are_not_believed(saved: Path, hashed: list[
 
 
 def test_another_word_is_an_error(saved: Path) -> None:
-    with pytest.raises(ValueError, match="verify is True, False or 'once', found 'twice'"):
+    with pytest.raises(ValueError, match="verify is 'full', 'once' or 'size', found 'twice'"):
         gm.load(saved, verify="twice")  # type: ignore[arg-type]

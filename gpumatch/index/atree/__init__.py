@@ -7,19 +7,20 @@ postings that the other indexes use, once per distinct predicate; see ``kernels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from gpumatch.arrays import Array, pointers, read_only, spans
+from gpumatch.arrayspec import ANYTHING, HOOKED, ArraySpec, Numbers, Pointers, Problem, between, refused, sized, whole
 from gpumatch.codes.encode import likelihoods
 from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.expr.normal import Splitting
-from gpumatch.index.blocks import by_block
+from gpumatch.index.blocks import by_block, tree_problems
 from gpumatch.index.costs import Costs
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of
+from gpumatch.index.flat import Around, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of
 from gpumatch.index.input import Input
 from gpumatch.kernels import atree as kernels
 from gpumatch.kernels import atree_build, dag
@@ -45,28 +46,44 @@ class ATree(IndexParams):
 
 ARRAYS = {
     "directory": ArraySpec(
-        "uint64", "2 * attributes", "two words per attribute: root block; levels with postings, levels in all, shift"
+        "uint64",
+        "2 * attributes",
+        "two words per attribute: root block; levels with postings, levels in all, shift",
+        HOOKED,
     ),
-    "node_ptr": ArraySpec("int64", "blocks + 1", "per block: where its pieces start"),
-    "waiting": ArraySpec("int32", "waiting", "the pieces of predicates that lie in each block"),
-    "piece_node": ArraySpec("int32", "pieces", "per piece, a range of codes: the node of its predicate"),
-    "piece_lo": ArraySpec("int32", "pieces", "per piece: its first code"),
-    "piece_hi": ArraySpec("int32", "pieces", "per piece: its last code"),
+    "node_ptr": ArraySpec("int64", "blocks + 1", "per block: where its pieces start", Pointers("waiting")),
+    "waiting": ArraySpec("int32", "waiting", "the pieces of predicates that lie in each block", Numbers("pieces")),
+    "piece_node": ArraySpec(
+        "int32", "pieces", "per piece, a range of codes: the node of its predicate", Numbers("leaves")
+    ),
+    "piece_lo": ArraySpec("int32", "pieces", "per piece: its first code", ANYTHING),
+    "piece_hi": ArraySpec("int32", "pieces", "per piece: its last code", ANYTHING),
     "base": ArraySpec(
-        "int32", "leaves", "per predicate that is negated somewhere: the node that is true where it is known, else -1"
+        "int32",
+        "leaves",
+        "per predicate that is negated somewhere: the node that is true where it is known, else -1",
+        Numbers("leaves", -1),
     ),
     "unit_ptr": ArraySpec(
-        "int64", "units + 1", "per unit (a node that several others use, or a clause): where its program starts"
+        "int64",
+        "units + 1",
+        "per unit (a node that several others use, or a clause): where its program starts",
+        Pointers("items"),
     ),
-    "items": ArraySpec("int32", "items", "programs: nodes, negated predicates, and groups as an operator and a length"),
+    "items": ArraySpec(
+        "int32", "items", "programs: nodes, negated predicates, and groups as an operator and a length", HOOKED
+    ),
     "level_ptr": ArraySpec(
         "int64",
         "levels + 1",
         "where each level of units starts, and clauses; units of one level do not use each other",
+        Pointers("units", whole=False),
         on_device=False,
     ),
-    "parent_ptr": ArraySpec("int64", "nodes + 1", "per node: where the units that wait for it start", on_device=False),
-    "parent": ArraySpec("int32", "parents", "units that wait for a node", on_device=False),
+    "parent_ptr": ArraySpec(
+        "int64", "nodes + 1", "per node: where the units that wait for it start", Pointers("parents"), on_device=False
+    ),
+    "parent": ArraySpec("int32", "parents", "units that wait for a node", Numbers("units"), on_device=False),
 }
 META = {
     "nodes": "of the graph",
@@ -235,6 +252,55 @@ def _build(params: ATree, given: Input) -> dict[str, Any]:
     return arrays | meta
 
 
+def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
+    """Units use nodes of levels below theirs only, so that none is looked at before it is known."""
+    a, sizes = index.arrays, around.sizes
+    inner, leaves = int(a["level_ptr"][-1]), sizes["leaves"]
+    yield from tree_problems(a["directory"], around.counts, sizes["blocks"])
+    yield from sized("unit_ptr", a["unit_ptr"], inner + sizes["clauses"] + 1)
+    yield from sized("parent_ptr", a["parent_ptr"], leaves + inner + 1)
+    for name in ("nodes", "edges"):
+        yield from whole(name, index.meta[name], 0, 1 << 62)
+    yield from whole("always", index.meta["always"], -1, leaves - 1)
+    heads = (a["items"] < 0) & (a["items"] > atree_build.NEGATED)
+    yield from _group_problems(a["unit_ptr"], a["items"], np.flatnonzero(heads))
+    heads[1:] |= heads[:-1]  # the lengths of groups
+    unit = np.repeat(np.arange(sizes["units"]), np.diff(a["unit_ptr"]))[~heads]
+    level = np.searchsorted(a["level_ptr"], np.minimum(unit, inner - 1), side="right") - 1
+    below = np.where(unit < inner, a["level_ptr"][level], inner)
+    number = a["items"][~heads]
+    yield from between("items", number, atree_build.NEGATED - leaves + 1, leaves + below - 1)
+    negated = number[number < 0]
+    known = a["base"][atree_build.NEGATED - negated] >= 0
+    yield from refused("items", negated, ~known, "negated predicates that have a base")
+    waited = np.repeat(np.arange(inner), np.diff(a["parent_ptr"][leaves:]))
+    later = a["parent"][int(a["parent_ptr"][leaves]) :]
+    yield from refused("parent", later, later <= waited, "units after those that they wait for")
+
+
+def _group_problems(unit_ptr: Array, items: Array, heads: Array) -> Iterator[Problem]:
+    """Each unit's program is one item, and groups lie in each other, at most as deep as the stack of matching is.
+
+    ``heads``: where groups begin.
+    """
+    lengths = np.append(items, np.int32(0))[heads + 1].astype(np.int64)
+    yield from refused("items", items[heads], ~np.isin(items[heads], (-1 - dag.AND, -1 - dag.OR)), "operators AND, OR")
+    yield from between("items", lengths, 1, len(items))
+    starts, ends, ends_of = unit_ptr[:-1], unit_ptr[1:], heads + 2 + lengths
+    own = np.ones(len(starts), np.int64)
+    first = np.searchsorted(heads, starts)
+    headed = np.append(heads, -1)[first] == starts
+    own[headed] = 2 + lengths[first[headed]]
+    yield from refused("unit_ptr", ends, ends - starts != own, "the end of one item")
+    for _ in range(atree_build.NEST):
+        around = np.searchsorted(starts, heads, side="right") - 1
+        yield from between("items", ends_of, 0, ends[around])
+        outer = heads >= np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(ends_of)])[:-1]
+        starts, ends = heads[outer], ends_of[outer]
+        heads, ends_of = heads[~outer], ends_of[~outer]
+    yield from refused("items", heads, heads >= 0, f"groups nested at most {atree_build.NEST} deep")
+
+
 def _scratch(index: FlatIndex, work: Workspace) -> tuple[Array, ...]:
     """Memory of one call at a time: slots of nodes, marks of units, values, found rows, and shared rows."""
     try:
@@ -354,6 +420,7 @@ ATREE = Kind(
     meta=META,
     build=_build,
     match=_match,
+    validate=_validate,
     splitting=Splitting.NEVER,
     place=_place,
     facts=_facts,

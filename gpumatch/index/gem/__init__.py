@@ -6,17 +6,31 @@ With a bitset for every cell, the default, matching is an AND of bitsets. With f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gpumatch.arrays import Array, pointers
+from gpumatch.arrayspec import (
+    ANYTHING,
+    HOOKED,
+    SHIFTS,
+    ArraySpec,
+    Numbers,
+    Pointers,
+    Problem,
+    between,
+    equal,
+    refused,
+    sized,
+    whole,
+)
 from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import SchemaError
 from gpumatch.index.costs import Costs, sample
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, ascent, bits_of
+from gpumatch.index.flat import Around, FlatIndex, IndexParams, Kind, Planning, Workspace, ascent, bits_of
 from gpumatch.index.gem import triangle
 from gpumatch.index.input import Input
 from gpumatch.kernels import gem as kernels
@@ -64,28 +78,40 @@ class Gem(IndexParams):
 
 
 _BITSETS = {
-    "dims": ArraySpec("int32", "dims", "attributes that are indexed"),
-    "dim_of": ArraySpec("int32", "attributes or 0", "per attribute: its dimension, or -1"),
+    "dims": ArraySpec("int32", "dims", "attributes that are indexed", Numbers("attributes")),
+    "dim_of": ArraySpec("int32", "attributes or 0", "per attribute: its dimension, or -1", HOOKED),
     "cell_ptr": ArraySpec(
-        "int64", "lines + 1 or 0", "per dimension: its first cell; its last one is for events that lack the attribute"
+        "int64",
+        "lines + 1 or 0",
+        "per dimension: its first cell; its last one is for events that lack the attribute",
+        Pointers("cells"),
     ),
-    "cell_table": ArraySpec("uint8", "granules", "cell of each shifted code"),
-    "table_ptr": ArraySpec("int64", "lines + 1 or 0", "per dimension: where its slice of cell_table starts"),
-    "table_shift": ArraySpec("uint8", "lines or 0", "per dimension: bits by which codes are shifted for cell_table"),
-    "lane_exact": ArraySpec("bool", "lines or 0", "per dimension: do its codes fit in the lanes of bounds?"),
+    "cell_table": ArraySpec("uint8", "granules", "cell of each shifted code", HOOKED),
+    "table_ptr": ArraySpec(
+        "int64", "lines + 1 or 0", "per dimension: where its slice of cell_table starts", Pointers("granules")
+    ),
+    "table_shift": ArraySpec(
+        "uint8", "lines or 0", "per dimension: bits by which codes are shifted for cell_table", SHIFTS
+    ),
+    "lane_exact": ArraySpec("bool", "lines or 0", "per dimension: do its codes fit in the lanes of bounds?", ANYTHING),
     "lane_shift": ArraySpec(
-        "uint8", "lines or 0", "per dimension: bits by which codes are shifted for lanes where they do not fit"
+        "uint8", "lines or 0", "per dimension: bits by which codes are shifted for lanes where they do not fit", SHIFTS
     ),
     "bits": ArraySpec(
-        "uint64", "words", "per tile, cell and word: the clauses that touch the cell or do not constrain it"
+        "uint64", "words", "per tile, cell and word: the clauses that touch the cell or do not constrain it", HOOKED
     ),
     "cover": ArraySpec(
-        "uint64", "words or 0", "as bits: the clauses that hold for all of the cell; empty where few would match"
+        "uint64",
+        "words or 0",
+        "as bits: the clauses that hold for all of the cell; empty where few would match",
+        ANYTHING,
     ),
-    "summary": ArraySpec("uint64", "cells_of_tiles", "per tile and cell: which words are not zero", on_device=False),
-    "count": ArraySpec("int64", "cells", "per cell: number of its clauses"),
-    "bounds": ArraySpec("uint64", "bounds", "per clause: low bounds, then high bounds, in lanes of 16 bits"),
-    "loose": ArraySpec("uint64", "words_of_tiles", "a bit per clause: its bounds do not decide it"),
+    "summary": ArraySpec(
+        "uint64", "cells_of_tiles", "per tile and cell: which words are not zero", ANYTHING, on_device=False
+    ),
+    "count": ArraySpec("int64", "cells", "per cell: number of its clauses", ANYTHING),
+    "bounds": ArraySpec("uint64", "bounds", "per clause: low bounds, then high bounds, in lanes of 16 bits", ANYTHING),
+    "loose": ArraySpec("uint64", "words_of_tiles", "a bit per clause: its bounds do not decide it", ANYTHING),
 }
 ARRAYS = _BITSETS | triangle.ARRAYS
 META = {
@@ -185,6 +211,56 @@ def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Any]:
     return {**named, "ascending": ascent(table.clause_row[first:last])}
 
 
+def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
+    a, multi = index.arrays, around.attributes.multi
+    yield from refused("dims", a["dims"], multi[a["dims"]], "attributes with one value, not lists")
+    if len(a["dims"]) > _MOST_DIMS:
+        yield "dims", f"should have at most {_MOST_DIMS} numbers, has {len(a['dims'])}"
+    assert isinstance(index.params, Gem)
+    expected, rows = index.meta["expected"], around.table.clause_row[index.first : index.last]
+    if not 0 <= expected <= len(rows) + 1:  # one more than can be, by rounding
+        yield "expected", f"should be a number from 0 to {len(rows)}, is {expected}"
+    yield from whole("ascending", index.meta["ascending"], 0, ascent(rows))
+    if not index.params.has_all:
+        yield from triangle.validate(index.params.cells, index.params.caches or 0, a, around)
+        return
+    yield from _validate_cells(a, around)
+    yield from _validate_bitsets(a, around)
+
+
+def _validate_cells(a: Mapping[str, Array], around: Around) -> Iterator[Problem]:
+    """Each code of a dimension has a cell of its own."""
+    dims, dim_of = a["dims"], np.full(len(around.counts), -1, np.int32)
+    dim_of[dims] = np.arange(len(dims))
+    yield from sized("dim_of", a["dim_of"], len(dim_of))
+    yield from equal("dim_of", a["dim_of"], dim_of)
+    yield from sized("dims", np.flatnonzero(dim_of >= 0), len(dims))  # all different
+    lines = max(len(dims), 1)  # where there are no dimensions, there is one that no event has
+    for name, more in (("cell_ptr", 1), ("table_ptr", 1), ("table_shift", 0), ("lane_exact", 0), ("lane_shift", 0)):
+        yield from sized(name, a[name], lines + more)
+    cells, granules = np.diff(a["cell_ptr"]), np.diff(a["table_ptr"])
+    yield from refused("cell_ptr", a["cell_ptr"][1:], cells < 1, "a cell for each dimension")
+    codes = np.ones(lines, np.int64)
+    codes[: len(dims)] = around.counts[dims]
+    yield from equal("table_ptr", granules, ((codes - 1) >> a["table_shift"]) + 1)
+    yield from between("cell_table", np.maximum.reduceat(a["cell_table"], a["table_ptr"][:-1]), 0, cells - 1)
+
+
+def _validate_bitsets(a: Mapping[str, Array], around: Around) -> Iterator[Problem]:
+    """Bitsets have words for all tiles and cells, and no bits for clauses that there are not."""
+    clauses, cells, words = around.sizes["clauses"], around.sizes["cells"], kernels.WORDS
+    tiles = -(-clauses // kernels.TILE)
+    yield from sized("bits", a["bits"], tiles * cells * words)
+    yield from sized("cover", a["cover"], len(a["bits"]) if len(a["cover"]) else 0)
+    yield from sized("summary", a["summary"], tiles * cells)
+    yield from sized("bounds", a["bounds"], 2 * -(-len(a["lane_exact"]) // kernels.LANES) * clauses)
+    yield from sized("loose", a["loose"], tiles * words)
+    last = a["bits"][max(tiles - 1, 0) * cells * words :].reshape(-1, words)
+    held = np.clip(clauses - max(tiles - 1, 0) * kernels.TILE - 64 * np.arange(words), 0, 64)
+    beyond = np.where(held < 64, ~np.uint64(0) << np.minimum(held, 63).astype(np.uint64), np.uint64(0))
+    yield from refused("bits", last.ravel(), ((last & beyond) != 0).ravel(), f"bits for {clauses} clauses")
+
+
 def _match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
@@ -267,6 +343,7 @@ GEM = Kind(
     meta=META,
     build=_build,
     match=_match,
+    validate=_validate,
     place=_place,
     facts=_facts,
     events=_events,

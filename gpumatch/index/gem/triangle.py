@@ -7,40 +7,54 @@ decision algorithm derives from them: the number of clauses that each code passe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from gpumatch.arrays import Array, pointers
+from gpumatch.arrayspec import ANYTHING, HOOKED, ArraySpec, Numbers, Pointers, Problem, between, equal, sized
 from gpumatch.codes.table import CodedEvents, Table
-from gpumatch.index.flat import ArraySpec
+from gpumatch.index.flat import Around
 from gpumatch.index.input import Input
 from gpumatch.kernels import triangle as kernels
 from gpumatch.subscriptions.block import Attributes
 
 ARRAYS = {
-    "triangle_dims": ArraySpec("int32", "sides", "single-valued attributes that are indexed"),
-    "triangle_starts": ArraySpec("int32", "starts", "per dimension and cell: the first code"),
+    "triangle_dims": ArraySpec("int32", "sides", "single-valued attributes that are indexed", HOOKED),
+    "triangle_starts": ArraySpec("int32", "starts", "per dimension and cell: the first code", ANYTHING),
     "triangle_ptr": ArraySpec(
-        "int64", "lists + 1 or 0", "per dimension, row of high and column of low codes: where the cell starts"
+        "int64",
+        "lists + 1 or 0",
+        "per dimension, row of high and column of low codes: where the cell starts",
+        Pointers("held"),
     ),
-    "triangle_sub": ArraySpec("int32", "held", "clauses of the cells, numbered from the index's first"),
-    "triangle_bounds": ArraySpec("int32", "ends", "per dimension and clause: low and high code"),
-    "count_ptr": ArraySpec("int64", "sides + 1 or 0", "per dimension: where its slice of pass_count starts"),
+    "triangle_sub": ArraySpec(
+        "int32", "held", "clauses of the cells, numbered from the index's first", Numbers("clauses")
+    ),
+    "triangle_bounds": ArraySpec("int32", "ends", "per dimension and clause: low and high code", ANYTHING),
+    "count_ptr": ArraySpec(
+        "int64", "sides + 1 or 0", "per dimension: where its slice of pass_count starts", Pointers("codes")
+    ),
     "pass_count": ArraySpec(
-        "int32", "codes", "per code, the missing one first: how many clauses it passes in the dimension"
+        "int32", "codes", "per code, the missing one first: how many clauses it passes in the dimension", HOOKED
     ),
-    "decided": ArraySpec("bool", "clauses or 0", "per clause: do its bounds decide it?"),
-    "cache_nearest": ArraySpec("int32", "nearest", "per cell: the nearest cache", on_device=False),
-    "cache_cell": ArraySpec("int32", "caches", "per cache: its cell", on_device=False),
+    "decided": ArraySpec("bool", "clauses or 0", "per clause: do its bounds decide it?", ANYTHING),
+    "cache_nearest": ArraySpec("int32", "nearest", "per cell: the nearest cache", Numbers("caches"), on_device=False),
+    "cache_cell": ArraySpec("int32", "caches", "per cache: its cell", HOOKED, on_device=False),
     "cache_bits": ArraySpec(
         "uint64",
         "words_of_caches",
         "per dimension and cache: bitset of clauses that touch the cell or are unbound",
+        ANYTHING,
         on_device=False,
     ),
     "cache_added": ArraySpec(
-        "int32", "added", "per dimension and cell, then missing: clauses that the nearest cache lacks", on_device=False
+        "int32",
+        "added",
+        "per dimension and cell, then missing: clauses that the nearest cache lacks",
+        ANYTHING,
+        on_device=False,
     ),
 }
 
@@ -131,6 +145,32 @@ def _added(cells: int, taken: Array, sizes: Array) -> Array:
     top, left = np.where(at < taken, taken, cells), np.where(at < taken, 0, taken + 1)
     between = below[top, at + 1] - below[at, at + 1] - below[top, left] + below[at, left]
     return np.append(between, sizes[-1])
+
+
+def validate(cells: int, caches: int, a: dict[str, Array], around: Around) -> Iterator[Problem]:
+    """Each dimension has a place for all codes and lists every clause once, so that candidates have room."""
+    dims, clauses = a["dims"], around.sizes["clauses"]
+    count, lists = len(dims), cells * (cells + 1) // 2 + 1
+    nearest = cells if caches else 0
+    lengths = {
+        "triangle_dims": count,
+        "triangle_starts": count * cells,
+        "triangle_ptr": count * lists + 1,
+        "triangle_bounds": 2 * count * clauses,
+        "count_ptr": count + 1,
+        "decided": clauses,
+        "cache_nearest": nearest,
+        "cache_cell": caches,
+        "cache_bits": count * caches * -(-clauses // 64),
+        "cache_added": count * (cells + 1) if caches else 0,
+    }
+    for name, length in lengths.items():
+        yield from sized(name, a[name], length)
+    yield from equal("triangle_dims", a["triangle_dims"], dims)
+    yield from equal("triangle_ptr", a["triangle_ptr"][::lists], np.arange(count + 1) * clauses)
+    yield from equal("count_ptr", np.diff(a["count_ptr"]), around.counts[dims] + 1)
+    yield from between("pass_count", a["pass_count"], 0, clauses)
+    yield from between("cache_cell", a["cache_cell"], 0, cells - 1)
 
 
 def match(

@@ -7,17 +7,18 @@ predicates lie in ladder order and are tested up to the first that fails: the in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gpumatch.arrays import Array
+from gpumatch.arrayspec import CLAUSES, HOOKED, ArraySpec, Pointers, Problem
 from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import SchemaError
-from gpumatch.index.blocks import by_block
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Workspace, bits_of
+from gpumatch.index.blocks import by_block, tree_problems
+from gpumatch.index.flat import Around, FlatIndex, IndexParams, Kind, Workspace, bits_of
 from gpumatch.index.input import Input
 from gpumatch.kernels import ladder as kernels
 from gpumatch.kernels.postings import find_access
@@ -43,11 +44,14 @@ class Ladder(IndexParams):
 
 ARRAYS = {
     "directory": ArraySpec(
-        "uint64", "2 * attributes", "two words per attribute: root node; levels with postings, levels in all, shift"
+        "uint64",
+        "2 * attributes",
+        "two words per attribute: root node; levels with postings, levels in all, shift",
+        HOOKED,
     ),
-    "node_ptr": ArraySpec("int64", "nodes + 1", "per node: where its clauses start"),
-    "waiting": ArraySpec("int32", "waiting", "the clauses that wait at each node"),
-    "rest": ArraySpec("int32", "rest", "clauses without a predicate that can wait: tested on every event"),
+    "node_ptr": ArraySpec("int64", "nodes + 1", "per node: where its clauses start", Pointers("waiting")),
+    "waiting": ArraySpec("int32", "waiting", "the clauses that wait at each node", CLAUSES),
+    "rest": ArraySpec("int32", "rest", "clauses without a predicate that can wait: tested on every event", CLAUSES),
 }
 
 
@@ -89,6 +93,10 @@ def _build(params: Ladder, given: Input) -> dict[str, Array]:
     return dict(zip(ARRAYS, (packed, node_ptr, waiting, rest), strict=True))
 
 
+def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
+    return tree_problems(index.arrays["directory"], around.counts, around.sizes["nodes"])
+
+
 def _match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
@@ -118,6 +126,7 @@ LADDER = Kind(
     arrays=ARRAYS,
     build=_build,
     match=_match,
+    validate=_validate,
     rank=_rank,
     facts=_facts,
     drivers=(kernels.match_ladder,),

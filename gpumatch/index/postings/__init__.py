@@ -7,17 +7,19 @@ Bloom signatures, which cost a look-up per candidate and leaf, a posting carries
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gpumatch.arrays import Array, pointers, read_only
+from gpumatch.arrayspec import ANYTHING, CLAUSES, HOOKED, SHIFTS, ArraySpec, Pointers, Problem, between, refused, sized
 from gpumatch.codes.book import Codebook
 from gpumatch.codes.table import CodedEvents, Table
+from gpumatch.index.blocks import tree_problems
 from gpumatch.index.costs import Costs
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of, by_access
+from gpumatch.index.flat import Around, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of, by_access
 from gpumatch.index.input import Input
 from gpumatch.index.postings.compound import NO_COMPOUNDS, Compounds, find_compounds
 from gpumatch.kernels import postings as kernels
@@ -44,25 +46,30 @@ class PstBloom(IndexParams):
 
 
 ARRAYS = {
-    "cell_shift": ArraySpec("uint8", "attributes", "per attribute: bits by which codes are shifted to 8-bit cells"),
-    "lines": ArraySpec(
-        "int32", "3 * lines", "three per line of compounds: its owner, its partner, and its first group"
+    "cell_shift": ArraySpec(
+        "uint8", "attributes", "per attribute: bits by which codes are shifted to 8-bit cells", SHIFTS
     ),
-    "group_ptr": ArraySpec("int32", "groups + 1", "per group (a line and a code of its owner): where its cuts start"),
-    "cuts": ArraySpec("int32", "cuts", "codes of the partner at which the codes of a group begin"),
+    "lines": ArraySpec(
+        "int32", "3 * lines", "three per line of compounds: its owner, its partner, and its first group", HOOKED
+    ),
+    "group_ptr": ArraySpec(
+        "int32", "groups + 1", "per group (a line and a code of its owner): where its cuts start", Pointers("cuts")
+    ),
+    "cuts": ArraySpec("int32", "cuts", "codes of the partner at which the codes of a group begin", ANYTHING),
     "directory": ArraySpec(
         "uint64",
         "2 * trees",
         "two words per attribute, then per group: root node; levels with postings, levels in all, shift",
+        HOOKED,
     ),
-    "node_ptr": ArraySpec("int64", "nodes + 1", "per node: where its postings start"),
+    "node_ptr": ArraySpec("int64", "nodes + 1", "per node: where its postings start", Pointers("postings")),
     "filters": ArraySpec(
-        "uint32", "postings", "per posting: a predicate of the clause as attribute, first cell, width"
+        "uint32", "postings", "per posting: a predicate of the clause as attribute, first cell, width", HOOKED
     ),
     "heads": ArraySpec(
-        "uint64", "postings", "per posting: the clause, whether it is decided, and a second such predicate"
+        "uint64", "postings", "per posting: the clause, whether it is decided, and a second such predicate", HOOKED
     ),
-    "rest": ArraySpec("int32", "rest", "clauses that no posting can hold: tested on every event"),
+    "rest": ArraySpec("int32", "rest", "clauses that no posting can hold: tested on every event", CLAUSES),
 }
 
 
@@ -164,6 +171,28 @@ def _tree(trees: bool, access: Array, predicate: Array, counts: Array) -> tuple[
     return (base[:-1].copy(), levels, depth - levels), np.zeros(base[-1] + 1, np.int64)
 
 
+def validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
+    """Lines and trees lead to groups and nodes that there are, and postings to attributes, lines and clauses."""
+    a, sizes = index.arrays, around.sizes
+    owner, partner, first = a["lines"].reshape(-1, 3).astype(np.int64).T
+    yield from between("lines", owner, 0, sizes["attributes"] - 1)
+    yield from between("lines", partner, 0, sizes["attributes"] - 1)
+    yield from refused("lines", owner, around.attributes.multi[owner], "owners with one value, not lists")
+    yield from between("lines", first, 0, sizes["groups"] - around.counts[owner])
+    yield from sized("directory", a["directory"], 2 * (sizes["attributes"] + sizes["groups"]))
+    counts = np.maximum(np.concatenate([around.counts, np.diff(a["group_ptr"])]), 1)
+    yield from tree_problems(a["directory"], counts, sizes["nodes"])
+    columns = sizes["attributes"] + sizes["lines"]
+    yield from filter_problems("filters", a["filters"], columns)
+    yield from filter_problems("heads", (a["heads"] >> kernels.U32).astype(np.uint32), columns)
+    yield from between("heads", (a["heads"] & np.uint64(kernels.CLAUSE)).view(np.int64), index.first, index.last - 1)
+
+
+def filter_problems(name: str, filters: Array, columns: int) -> Iterator[Problem]:
+    """Filters of columns that there are not."""
+    return between(name, filters & np.uint32(0xFFFF), 0, columns - 1)
+
+
 def match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
@@ -198,6 +227,7 @@ SCAN = Kind(
     arrays=ARRAYS,
     build=_scan,
     match=match,
+    validate=validate,
     facts=_facts,
     cost=_scan_cost,
     bytes=lambda params, costs, clauses: POSTING * len(clauses),
@@ -211,6 +241,7 @@ PSTBLOOM = Kind(
     arrays=ARRAYS,
     build=lambda params, given: build(given),
     match=match,
+    validate=validate,
     rerank=_rerank,
     place=_place,
     facts=_facts,

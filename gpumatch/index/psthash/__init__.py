@@ -9,21 +9,22 @@ PSTBloom.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from gpumatch.arrays import Array, pointers
+from gpumatch.arrayspec import HOOKED, SHIFTS, ArraySpec, Numbers, Pointers, Problem, between, refused
 from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import SchemaError
 from gpumatch.index import postings
 from gpumatch.index.costs import Costs
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of, by_access
+from gpumatch.index.flat import Around, FlatIndex, IndexParams, Kind, Planning, Workspace, bits_of, by_access
 from gpumatch.index.input import Input
 from gpumatch.kernels import psthash as kernels
-from gpumatch.kernels.postings import CELLS
+from gpumatch.kernels.postings import CELLS, CLAUSE
 from gpumatch.kernels.rows import merge_rows
 from gpumatch.subscriptions.block import Attributes
 
@@ -49,17 +50,25 @@ class PstHash(IndexParams):
 
 ARRAYS = {
     **postings.ARRAYS,  # of the clauses outside grids
-    "filter_shift": ArraySpec("uint8", "attributes", "per attribute: bits by which codes are shifted to 8-bit cells"),
+    "filter_shift": ArraySpec(
+        "uint8", "attributes", "per attribute: bits by which codes are shifted to 8-bit cells", SHIFTS
+    ),
     "grid_ptr": ArraySpec(
-        "int64", "attributes + 1", "per attribute: the grids that it owns; of two, the one with fewer grids owns theirs"
+        "int64",
+        "attributes + 1",
+        "per attribute: the grids that it owns; of two, the one with fewer grids owns theirs",
+        Pointers("grids"),
     ),
-    "grid_partner": ArraySpec("int32", "grids", "per grid: its other attribute"),
+    "grid_partner": ArraySpec("int32", "grids", "per grid: its other attribute", Numbers("attributes")),
     "grid_facts": ArraySpec(
-        "uint64", "grids", "per grid: first cell << 24, owner's shift << 16, partner's << 8, its bits"
+        "uint64", "grids", "per grid: first cell << 24, owner's shift << 16, partner's << 8, its bits", HOOKED
     ),
-    "cell_ptr": ArraySpec("uint32", "cells + 1", "per cell: where its postings start"),
+    "cell_ptr": ArraySpec("uint32", "cells + 1", "per cell: where its postings start", Pointers("pairs")),
     "pairs": ArraySpec(
-        "uint32", "3 * pairs", "three per posting: two filters; the clause and whether nothing is left to verify"
+        "uint32",
+        "3 * pairs",
+        "three per posting: two filters; the clause and whether nothing is left to verify",
+        HOOKED,
     ),
 }
 
@@ -196,6 +205,24 @@ def _build(params: PstHash, given: Input) -> dict[str, Array]:
     return outside | dict(zip(list(ARRAYS)[len(postings.ARRAYS) :], arrays, strict=True))
 
 
+def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
+    """Grids lead to cells that there are, and postings to attributes and clauses."""
+    yield from postings.validate(index, around)
+    a, counts, multi = index.arrays, around.counts, around.attributes.multi
+    owner, partner = np.repeat(np.arange(len(counts)), np.diff(a["grid_ptr"])), a["grid_partner"]
+    facts = a["grid_facts"].view(np.int64)
+    base, shift, other, bits = facts >> 24, facts >> 16 & 0xFF, facts >> 8 & 0xFF, facts & 0xFF
+    for one in (shift, other, bits):
+        yield from between("grid_facts", one, 0, 31)
+    reach = ((counts[owner] - 1) >> shift << bits) + ((counts[partner] - 1) >> other)
+    yield from between("grid_facts", base, 0, around.sizes["cells"] - 1 - reach)
+    yield from refused("grid_partner", partner, multi[owner] & multi[partner], "no list beside a list")
+    one, two, clause = a["pairs"].reshape(-1, kernels.RECORD).T
+    yield from postings.filter_problems("pairs", one, len(counts))
+    yield from postings.filter_problems("pairs", two, len(counts))
+    yield from between("pairs", clause & np.uint32(CLAUSE), index.first, index.last - 1)
+
+
 def _match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
@@ -243,6 +270,7 @@ PSTHASH = Kind(
     arrays=ARRAYS,
     build=_build,
     match=_match,
+    validate=_validate,
     place=_place,
     facts=_facts,
     cost=_cost,

@@ -9,19 +9,20 @@ A clause is found when all its predicates are hit. Hits on whole cells are certa
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from gpumatch.arrays import Array, pointers, spans
+from gpumatch.arrayspec import CLAUSES, HOOKED, ArraySpec, Numbers, Pointers, Problem, between, refused, whole
 from gpumatch.codes.encode import EventEncoder
 from gpumatch.codes.table import CodedEvents, Table
 from gpumatch.errors import GpumatchError, SchemaError
 from gpumatch.events.batch import EventBatch
 from gpumatch.index.costs import Costs
-from gpumatch.index.flat import ArraySpec, FlatIndex, IndexParams, Kind, Workspace, bits_of
+from gpumatch.index.flat import Around, FlatIndex, IndexParams, Kind, Workspace, bits_of
 from gpumatch.index.input import Input
 from gpumatch.index.tama.discretise import median_cuts
 from gpumatch.kernels import tama as kernels
@@ -84,18 +85,25 @@ ARRAYS = {
         "int64",
         "4 * attributes",
         "four words per attribute: first node; levels with postings, shift; last finest cell; table of codes",
+        HOOKED,
     ),
     "cell_ptr": ArraySpec(
-        "int64", "attributes + 1", "per attribute: where its finest cells by code start, none if codes are shifted"
+        "int64",
+        "attributes + 1",
+        "per attribute: where its finest cells by code start, none if codes are shifted",
+        Pointers("cells"),
     ),
-    "cells": ArraySpec("int32", "cells", "finest cell of each code, where cells are cut by events"),
-    "node_ptr": ArraySpec("uint32", "nodes + 1", "per node: where its postings start"),
+    "cells": ArraySpec("int32", "cells", "finest cell of each code, where cells are cut by events", HOOKED),
+    "node_ptr": ArraySpec("uint32", "nodes + 1", "per node: where its postings start", Pointers("postings")),
     "postings": ArraySpec(
-        "uint32", "postings", "clause (on list attributes: number of a predicate) and whether to verify it"
+        "uint32",
+        f"postings + {kernels.PADDING}",
+        "clause (on list attributes: number of a predicate) and whether to verify it",
+        HOOKED,
     ),
-    "needed": ArraySpec("uint8", "clauses", "per clause: hits that make it a match"),
-    "owner": ArraySpec("int32", "predicates", "per predicate on a list attribute: its clause"),
-    "rest": ArraySpec("int32", "rest", "clauses that no posting can hold: tested on every event"),
+    "needed": ArraySpec("uint8", "clauses", "per clause: hits that make it a match", Numbers(kernels.MOST + 1)),
+    "owner": ArraySpec("int32", "predicates", "per predicate on a list attribute: its clause", Numbers("clauses")),
+    "rest": ArraySpec("int32", "rest", "clauses that no posting can hold: tested on every event", CLAUSES),
 }
 META = {"observed": "number of observed events that its build used"}
 
@@ -242,6 +250,38 @@ def _is_below(share: float, index: FlatIndex, given: Input, events: CodedEvents)
     return bool(excess.sum() + _SLACK * np.linalg.norm(excess) < 0)
 
 
+def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
+    """Codes lead to nodes of their attribute, and postings there to clauses, or to predicates on lists."""
+    yield from whole("observed", index.meta["observed"], 0, 1 << 62)
+    a, counts, nodes = index.arrays, around.counts, around.sizes["nodes"]
+    base, facts, top, table = a["directory"].reshape(-1, kernels.WORDS).T
+    shift, heights = facts >> 32, facts & kernels.HEIGHTS
+    yield from between("directory", shift, 0, 31)
+    cells = np.diff(a["cell_ptr"])
+    yield from refused("cell_ptr", a["cell_ptr"][1:], (cells > 0) & (cells != counts), "a cell for each code, or none")
+    yield from between("directory", top, np.where(cells > 0, 0, (counts - 1) >> shift), np.iinfo(np.int32).max)
+    yield from between("cells", a["cells"], 0, np.repeat(top, cells))
+    ends = np.append(base[1:], nodes)
+    yield from between("directory", base, 0, ends)
+    out = (table != -1) & ((table < base) | (table > ends - counts))
+    yield from refused("directory", table, out, "a table of codes among its attribute's nodes, or -1")
+    for _ in range(8):  # bricks, of four heights each
+        base = base + np.where(heights > 0, kernels.BRICK * ((top >> 3) + 1), 0)
+        yield from between("directory", base, 0, ends)
+        top, heights = top >> 4, heights >> 4
+    held = np.where(around.attributes.multi, len(a["owner"]), around.sizes["clauses"])
+    starts = a["node_ptr"][a["directory"][kernels.BASE :: kernels.WORDS]].astype(np.int64)
+    yield from _numbers(a["postings"], starts, held)
+
+
+def _numbers(postings: Array, starts: Array, held: Array) -> Iterator[Problem]:
+    """Those in the postings of each attribute, which begin where ``starts`` says, are below ``held``."""
+    some = np.flatnonzero(np.diff(starts, append=len(postings) - kernels.PADDING))
+    if len(some):
+        most = np.maximum.reduceat(postings[: -kernels.PADDING], starts[some]) >> 1
+        yield from between("postings", most, 0, held[some] - 1)
+
+
 def _match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
@@ -334,6 +374,7 @@ TAMA = Kind(
     meta=META,
     build=_build,
     match=_match,
+    validate=_validate,
     facts=_facts,
     note=_note,
     cost=_cost,
