@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import gpumatch as gm
 from gpumatch.arrays import Array, pointers
@@ -51,10 +53,31 @@ def shaped(events: Any, matches: gm.Matches, output: Output) -> Iterator[list[An
 def _pairs(events: Any, matches: gm.Matches) -> Iterator[list[Any]]:
     """A row for every match."""
     table = matches.to_arrow()
-    rows = max(1, min(SLICE_ROWS, SLICE_BYTES * events.num_rows // max(1, events.nbytes)))
-    for start in range(0, len(table), rows):
-        event, ids = (column.combine_chunks() for column in table.slice(start, rows).columns)
+    ends = _ends(np.repeat(_sizes(events), matches.counts))
+    for start, stop in pairwise(ends):
+        event, ids = (column.combine_chunks() for column in table.slice(start, stop - start).columns)
         yield [*events.take(event).columns, ids]
+
+
+def _sizes(events: Any) -> Array:
+    """About how many bytes each event has."""
+    sizes = np.zeros(events.num_rows)
+    for column in events.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        else:
+            sizes += column.nbytes / max(1, len(column))
+    return sizes
+
+
+def _ends(sizes: Array) -> list[int]:
+    """Where slices begin and end, of rows with these sizes: at least a row, and no more than SLICE_ROWS."""
+    below, ends = pointers(np.ceil(sizes)), [0]
+    while ends[-1] < len(sizes):
+        first = ends[-1]
+        last = int(np.searchsorted(below, below[first] + SLICE_BYTES, "right")) - 1
+        ends.append(min(max(last, first + 1), first + SLICE_ROWS, len(sizes)))
+    return ends
 
 
 def _arrays(events: Any, matches: gm.Matches) -> Iterator[list[Any]]:
@@ -102,7 +125,7 @@ class Merging:
         offsets = pointers(np.bincount(event[order], minlength=self._events))
         if self._top is not None:
             rank = heaviest_first(ids, np.concatenate(self._weight))
-            offsets, order = top_rows(offsets, order, rank, self._top)
+            offsets, order = top_rows(offsets, order, rank[order], self._top)
         return gm.Matches(offsets, np.arange(len(order)), ids.take(pa.array(order)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from zipimport import zipimporter
 
 
@@ -30,7 +31,8 @@ def read_once() -> None:
     if sys.version_info < (3, 13):
         for path, finder in list(sys.path_importer_cache.items()):
             if type(finder) is zipimporter:
-                sys.path_importer_cache[path] = Unchanged(path)
+                with suppress(ImportError):  # it is gone, as Python would find out later
+                    sys.path_importer_cache[path] = Unchanged(path)
 
 
 def _facts(path: str) -> tuple[int, int] | None:

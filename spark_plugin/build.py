@@ -13,14 +13,16 @@ from gpumatch.errors import SchemaError, StorageError
 from gpumatch.index.planner import requested_index
 from gpumatch.routing.shards.plan import EVENTS, PLACES, Draft, Place
 from gpumatch.routing.shards.router import Entries
+from gpumatch.spark.arguments import check_roles, schema_of
 from gpumatch.spark.frames import absolute, check_frame, own_python, select
-from gpumatch.spark.opened import open_plan, plan_of
+from gpumatch.spark.opened import open_plan, plan_of, shards_of
 from gpumatch.spark.shards import Recipe, build_shards
 from gpumatch.store.directory import plan_name
-from gpumatch.store.remote import below, prepare, write_shards
+from gpumatch.store.remote import below, prepare, sizes, write_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from gpumatch.schema import SchemaLike
 
@@ -31,7 +33,7 @@ def build_index(
     subscriptions: DataFrame,
     path: str | os.PathLike[str],
     *,
-    schema: SchemaLike,
+    schema: SchemaLike | StructType,
     id: str = "id",
     where: str = "expr",
     weight: str | None = None,
@@ -62,6 +64,8 @@ def build_index(
     check_frame(subscriptions, "subscriptions")
     given = {"id": id, "expr": where, "weight": weight, "destination": destination}
     columns = {role: name for role, name in given.items() if name is not None}
+    check_roles(select(subscriptions, dict.fromkeys(columns.values()), "the subscriptions").schema, columns)
+    schema = schema_of(schema)
     wanted = Wanted(shards, max_bytes_per_shard, place, events)
     if wanted.is_whole():
         return _build_here(subscriptions, path, schema, columns, index, on_error)
@@ -142,7 +146,7 @@ def _sampled(named: DataFrame, schema: gm.Schema, index: Any, wanted: Wanted) ->
     count = wanted.shards
     if count is None:
         size = matcher.stats()["bytes"] * total / max(1, len(some))
-        count = max(1, -(-int(size) // (wanted.most_bytes or 1)))
+        count = max(1, min(total, -(-int(size) // (wanted.most_bytes or 1))))
     events = wanted.events
     if hasattr(events, "toArrow"):  # a DataFrame
         events = events.limit(EVENTS).toArrow()
@@ -151,14 +155,17 @@ def _sampled(named: DataFrame, schema: gm.Schema, index: Any, wanted: Wanted) ->
 
 def _earlier(folder: str, schema: gm.Schema, wanted: Wanted) -> tuple[int, Draft] | None:
     """From the plan of the index that is there, if it fits."""
-    if wanted.events is not None or wanted.place != "auto" or wanted.shards is None:
+    if wanted.events is not None or wanted.place != "auto":
         return None
     try:
         draft = open_plan(plan_of(folder)).draft
     except StorageError:
         return None
-    fits = draft.shards == wanted.shards and draft.grid.attributes.schema == schema
-    return (draft.shards, draft) if fits else None
+    if wanted.shards is None:
+        fits = max(sum(sizes(shard)) for shard in shards_of(folder)) <= (wanted.most_bytes or 0)
+    else:
+        fits = draft.shards == wanted.shards
+    return (draft.shards, draft) if fits and draft.grid.attributes.schema == schema else None
 
 
 def _build_here(
@@ -180,7 +187,7 @@ def _build_here(
 
 def _warn(rejected: int, total: int, first: Sequence[tuple[Any, str]]) -> None:
     if rejected:
-        text = f"{rejected} of {total} subscriptions were left out: {_shown(first)}"
+        text = f"{rejected} of {total} subscriptions were left out{': ' * bool(first)}{_shown(first)}"
         warnings.warn(text, stacklevel=4)  # at the call of build_index
 
 

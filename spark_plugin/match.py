@@ -11,6 +11,7 @@ import gpumatch as gm
 from gpumatch.errors import SchemaError
 from gpumatch.events.strangers import Spelling
 from gpumatch.spark.answers import OUTPUTS, Output
+from gpumatch.spark.arguments import check_index, check_names
 from gpumatch.spark.carried import carry
 from gpumatch.spark.frames import (
     Job,
@@ -25,7 +26,7 @@ from gpumatch.spark.frames import (
 )
 from gpumatch.spark.metrics import Metrics
 from gpumatch.spark.opened import shards_of
-from gpumatch.spark.routed import count_routed, match_routed
+from gpumatch.spark.routed import count_routed, match_routed, merges
 from gpumatch.spark.ship import ship, ship_kernels
 from gpumatch.spark.strategy import Asked, Index, Strategy, choose
 from gpumatch.spark.worker import Location, Query
@@ -79,6 +80,8 @@ def match_events(
     ``id_type`` which type the ids (or destinations) have: then every column is sent to the executors, and they check.
     """
     check_frame(events, "events")
+    check_index(index)
+    check_names(columns, subscription, metrics)
     if output not in OUTPUTS:
         raise ValueError(f"output is one of {', '.join(OUTPUTS)}, found {output!r}")
     if top is not None and (output not in ("pairs", "array") or type(top) is not int or top < 1):
@@ -117,6 +120,8 @@ def count_subscriptions(
     Subscriptions that matched none have no row. The arguments are those of ``match_events``.
     """
     check_frame(events, "events")
+    check_index(index)
+    check_names(None, None, metrics)
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     matcher = _matcher(index, id_type)
@@ -190,6 +195,11 @@ def _mapped(
     plain = selected.toDF(*(f"c{i}" for i in range(len(selected.columns))))  # mapInArrow fails on names with dots
     with own_python(session):
         if strategy.name == "routed":
+            if selected.isStreaming and (counting or merges(query)):
+                raise SchemaError(
+                    "a stream is routed for pairs alone, since Spark sorts no stream: pass strategy='replicated' or "
+                    "'passes', or match within foreachBatch"
+                )
             routed = count_routed if counting else match_routed
             return routed(plain, location, query, schema, job)
         functions = ("match_batches", "count_batches") if strategy.name == "replicated" else _PASSES

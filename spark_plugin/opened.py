@@ -9,6 +9,7 @@ import gpumatch as gm
 from gpumatch.errors import StorageError
 from gpumatch.matcher import from_stored
 from gpumatch.routing.shards.plan import Plan
+from gpumatch.store.directory import MANIFEST
 from gpumatch.store.place import is_uri, shown
 from gpumatch.store.remote import below, read, read_manifest
 
@@ -29,11 +30,12 @@ def open_index(path: str, device: str) -> gm.Matcher:
     task = _task() if is_uri(path) else None
     last, version = _asked.get(path, (None, ""))
     if task is None or task != last:
-        version = read_manifest(path)["checksum"]
+        version = _version(path)
     uses["reused" if (version, device) in _open else "opened"] += 1
     if (version, device) not in _open:
         stored = read(path, mmap=True, verify="once")
-        version = stored.digest  # which may be newer than the manifest was
+        if not version.startswith(stored.digest):  # it is newer than the manifest was
+            version = stored.digest
         _open[version, device] = from_stored(stored, device), stored.nbytes
     if task is not None:
         _asked[path] = task, version
@@ -68,11 +70,20 @@ def plan_of(path: str) -> str:
 
 def open_plan(path: str) -> Plan:
     """The plan at a path; from earlier tasks if it is the same."""
-    version = read_manifest(path)["checksum"]
+    version = _version(path)
     if version not in _plans:
         _plans.clear()
         _plans[version] = Plan.load(path)
     return _plans[version]
+
+
+def _version(path: str) -> str:
+    """The digest of an index. In a folder a repaired one is another than the damaged one before."""
+    digest = str(read_manifest(path)["checksum"])
+    if is_uri(path):
+        return digest
+    facts = os.stat(os.path.join(path, MANIFEST))
+    return f"{digest} {facts.st_ino} {facts.st_mtime_ns}"
 
 
 def _room() -> float:

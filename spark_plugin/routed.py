@@ -20,11 +20,13 @@ from gpumatch.spark.answers import Merging, answers, found, shaped, weights_of
 from gpumatch.spark.frames import Job, map_in_arrow, salts_of, task
 from gpumatch.spark.hashes import hashes
 from gpumatch.spark.opened import open_plan
-from gpumatch.spark.worker import Location, Query, Totals, named, open_matcher, slices
+from gpumatch.spark.worker import Location, Query, Totals, named, open_matcher, slices, use_own_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+SENT_BYTES = 1 << 30  # of events, if every shard got them
 
 
 def match_routed(selected: DataFrame, index: Location, query: Query, schema: StructType, job: Job) -> DataFrame:
@@ -32,9 +34,9 @@ def match_routed(selected: DataFrame, index: Location, query: Query, schema: Str
     from pyspark.sql.types import ArrayType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
     salts = salts_of(sum(index.parts))
-    sent = _sent(selected, index, query, job, salts, _merges(query))
+    sent = _sent(selected, index, query, job, salts, merges(query))
     matched = task("routed", "match_sent", job, index=index, query=query, salts=salts)
-    if not _merges(query):
+    if not merges(query):
         return map_in_arrow(sent, matched, schema)
     kinds = [LongType(), LongType(), IntegerType(), *(field.dataType for field in schema.fields)]
     if query.top is not None:
@@ -68,7 +70,7 @@ def _sent(
     return routed.repartition(len(salts), "salt")
 
 
-def _merges(query: Query) -> bool:
+def merges(query: Query) -> bool:
     """Whether what the shards find is merged by event; pairs are not, unless they are to be the heaviest."""
     return query.output != "pairs" or query.top is not None
 
@@ -84,9 +86,10 @@ def route_batches(
     A shard in several parts has a salt for each. The hash of an event says which part it goes to, however often its
     task runs.
     """
+    use_own_cores()
     plan = None
     parts, first = np.array(index.parts), pointers(np.array(index.parts))
-    for batch in batches:
+    for batch in _bounded(batches, len(parts)):
         plan = open_plan(index.plan) if plan is None else plan
         matches = plan.router.route(pa.RecordBatch.from_arrays(batch.columns, names=query.columns))
         event, shard = np.repeat(np.arange(len(batch)), matches.counts), matches.rows
@@ -106,11 +109,21 @@ def route_batches(
         yield pa.RecordBatch.from_arrays([pa.array(np.array(salts, np.int32)[some]), *lists], names=names)
 
 
+def _bounded(batches: Iterable[Any], shards: int) -> Iterator[Any]:
+    """Batches, in pieces that may be sent to every shard: an array of strings takes at most 2 GB."""
+    for batch in batches:
+        if len(batch) > 1 and batch.nbytes * shards > SENT_BYTES:
+            half = len(batch) // 2
+            yield from _bounded([batch.slice(0, half), batch.slice(half)], shards)
+        else:
+            yield batch
+
+
 def match_sent(batches: Iterable[Any], index: Location, query: Query, salts: Sequence[int]) -> Iterator[Any]:
     """Answers of the shards, complete or still to be merged."""
     kept = len(query.returned) - 1
     for shard, matcher, keys, batch in _received(batches, index, query, salts):
-        if _merges(query):
+        if merges(query):
             yield from _unmerged(shard, matcher, keys, batch, query)
         else:
             yield from named(answers(matcher, batch, kept, "pairs", None), query.returned)

@@ -20,6 +20,7 @@ from gpumatch.routing.shards.plan import Draft
 from gpumatch.routing.shards.router import Entries
 from gpumatch.spark.frames import Job, map_in_arrow, own_python, salts_of, task
 from gpumatch.spark.ship import ship_kernels
+from gpumatch.spark.worker import use_own_cores
 from gpumatch.store.directory import FORMAT, shard_name
 from gpumatch.store.remote import below, prepare
 
@@ -80,6 +81,7 @@ def build_shards(named: DataFrame, count: int, recipe: Recipe) -> list[Report]:
 
 def place_batches(batches: Iterable[Any], recipe: Recipe) -> Iterator[Any]:
     """Subscriptions with their shards. Those that cannot be read go to the first, which reports them."""
+    use_own_cores()
     assert recipe.draft.placement is not None
     for batch in batches:
         matcher = gm.Matcher(recipe.schema, device="cpu")
@@ -92,6 +94,7 @@ def place_batches(batches: Iterable[Any], recipe: Recipe) -> Iterator[Any]:
 
 def build_shard(batches: Iterable[Any], recipe: Recipe) -> Iterator[Any]:
     """Build the shard of a partition's subscriptions, unless an earlier run has."""
+    use_own_cores()
     held = [batch for batch in batches if batch.num_rows]
     if held:
         table = pa.Table.from_batches(held)

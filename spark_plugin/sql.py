@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from gpumatch.errors import SchemaError
+from gpumatch.spark.arguments import check_session
 from gpumatch.spark.frames import own_python
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def register(session: SparkSession, *, columns: str = "", ids: Literal["string",
         raise ImportError(
             f"SQL functions need PySpark 4.1 or newer, found {pyspark.__version__}; use match_events() with a DataFrame"
         ) from error
+    check_session(session)
+    if not isinstance(columns, str):
+        raise TypeError(f"columns= is text such as 'trade_id bigint, symbol string', found {type(columns).__name__}")
     if ids not in ("string", "bigint"):
         raise ValueError(f"ids must be 'string' or 'bigint', found {ids!r}")
     from pyspark.sql.types import StructType

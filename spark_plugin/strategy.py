@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import gpumatch as gm
 from gpumatch.errors import SchemaError
 from gpumatch.routing.shards.plan import Report
+from gpumatch.spark.arguments import check_index, check_session
 from gpumatch.spark.frames import absolute, is_local
 from gpumatch.spark.gpu_memory import index_bytes
 from gpumatch.spark.opened import open_plan, plan_of, shards_of
@@ -45,6 +46,8 @@ class Strategy:
 
 def plan_match(session: SparkSession, index: Index, *, strategy: Asked = "auto", memory: int | None = None) -> Strategy:
     """How ``match_events`` with these arguments would match, and why; and how events reach shards, if there are any."""
+    check_session(session)
+    check_index(index)
     return choose(session, index, strategy, memory)
 
 
@@ -53,7 +56,7 @@ def choose(
 ) -> Strategy:
     """``is_hidden``: only the executors can read the index."""
     if strategy not in ("auto", *_NAMES):
-        raise ValueError(f"strategy is auto, {', '.join(_NAMES)}, found {strategy!r}")
+        raise ValueError(f"strategy is one of auto, {', '.join(_NAMES)}, found {strategy!r}")
     if memory is not None and (type(memory) is not int or memory < 1):
         raise ValueError(f"memory is a number of bytes, found {memory!r}")
     if isinstance(index, gm.Matcher) or is_hidden:

@@ -112,6 +112,8 @@ class Totals:
     def batches(self, names: list[str]) -> Iterator[Any]:
         for ids, total in self._found.values():
             rows = np.flatnonzero(total)
+            if len(rows) == 0:  # an empty shard has ids of no type
+                continue
             yield pa.RecordBatch.from_arrays([ids.take(pa.array(rows)), pa.array(total[rows])], names=names)
 
 
@@ -148,7 +150,7 @@ def _opened(batches: Iterable[Any], index: Location, query: Query) -> Iterator[t
 
 def open_matcher(path: str, index: Location, query: Query) -> gm.Matcher:
     """The matcher of an index or a shard, for this task."""
-    gm.set_num_threads(_task_cpus())
+    use_own_cores()
     matcher = open_index(path, device_of_task(query.device, query.is_local))
     _check_ids(matcher, index, query)
     return matcher
@@ -166,12 +168,12 @@ def check_ids(matcher: gm.Matcher, path: str, integers: bool) -> None:
         raise StorageError(f"the ids of the index at {shown(path)} are not of the type {asked}, as the query says")
 
 
-def _task_cpus() -> int:
+def use_own_cores() -> None:
     """Spark runs a task on every core, so more threads than a task's own cores would only compete."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return 1 if context is None else int(context.cpus())
+    gm.set_num_threads(1 if context is None else int(context.cpus()))
 
 
 # Functions of SQL
@@ -224,6 +226,6 @@ def _index_of(index: Any, integers: bool) -> gm.Matcher:
         found = [None if one is None else shown(one) for one in (path, *others[:1])]
         raise SchemaError(f"the index is the path of a folder, the same for all rows; found {found}")
     matcher = open_index(absolute(path), device_of_task("auto", is_local=False))
-    gm.set_num_threads(_task_cpus())
+    use_own_cores()
     check_ids(matcher, path, integers)
     return matcher

@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +74,20 @@ def reuse(folder: Path, name: str, entry: dict[str, Any]) -> bool:
     target = folder / name
     target.parent.mkdir(exist_ok=True)
     file = target.name  # has its hash; a version may be a shard of another
-    for path in chain(folder.parent.glob(f"*/{file}"), folder.parent.glob(f"*/*/{file}")):
+    for path in _named(folder.parent, file):
         with suppress(OSError):
             if path.stat().st_size == entry["size"] and _sha256(path) == entry["sha256"]:
                 if path != target:
                     os.link(path, target)
                 return True
     return False
+
+
+def _named(copies: Path, file: str) -> Iterator[Path]:
+    """The files of this name in all copies, also of their shards; other processes remove some meanwhile."""
+    for folder, _, names in os.walk(copies):
+        if file in names:
+            yield Path(folder, file)
 
 
 def make_room(folder: Path, needed: int) -> None:

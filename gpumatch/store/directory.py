@@ -18,6 +18,7 @@ import re
 import shutil
 import stat
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from gpumatch.errors import StorageError
+from gpumatch.errors import GpumatchWarning, StorageError
 from gpumatch.store.verified import facts_of, is_marked, mark
 
 Verify: TypeAlias = "bool | Literal['full', 'once', 'size']"  # True is full, False is size
@@ -66,6 +67,7 @@ def write(
     """Save an index, replacing the one that is there, if any. Returns the digest."""
     folder = make(path)
     with _locked(folder):
+        warn_of_shards(lambda: read_manifest(folder), str(folder))
         return _write(folder, meta, segments)
 
 
@@ -106,10 +108,11 @@ def write_shards(path: str | os.PathLike[str], shards: Sequence[str], plan: str 
     folder = make(path)
     with _locked(folder):
         found = {name: read_manifest(folder / name) for name in shards}
+        before = shards_before(lambda: read_manifest(folder))
         manifest = manifest_of_shards(found, None if plan is None else (plan, read_manifest(folder / plan)))
         replace(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         _sync_folder(folder)
-        _remove_stale(folder, {*shards, *filter(None, [plan])})
+        _remove_stale(folder, {*shards, *filter(None, [plan]), *before})
     return str(manifest["checksum"])
 
 
@@ -125,6 +128,27 @@ def manifest_of_shards(
     if plan is not None:
         manifest["plan"] = {"folder": plan[0], "checksum": plan[1]["checksum"]}
     return {**manifest, "checksum": _digest(manifest)}
+
+
+def shards_before(read: Callable[[], Mapping[str, Any]]) -> set[str]:
+    """The folders of the version that a build replaces: they stay until the next, for who was led to them already."""
+    try:
+        manifest = read()
+    except StorageError:
+        return set()
+    plan = [manifest["plan"]] if "plan" in manifest else []
+    return {str(entry["folder"]) for entry in [*manifest.get("shards", []), *plan]}
+
+
+def warn_of_shards(read: Callable[[], Mapping[str, Any]], where: str) -> None:
+    """An index without shards takes the place of one that has them."""
+    if shards_before(read):
+        warnings.warn(
+            f"the index at {where!r} had shards, and is one index now: Spark no longer routes events to it; build it "
+            "with build_index(shards=…) to change that",
+            GpumatchWarning,
+            stacklevel=5,  # at the call of save
+        )
 
 
 def shard_name(number: int, digest: str) -> str:

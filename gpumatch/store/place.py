@@ -98,13 +98,16 @@ class Place:
         return directory.checked_manifest(self._read(_joined(shard, MANIFEST)), _joined(self._shown, shard))
 
     def _why_none(self, shard: str) -> str:
+        self._check_bucket("open")
+        return f"{_joined(self._shown, shard)!r} is not a saved index: it has no manifest.json; check the path"
+
+    def _check_bucket(self, doing: str) -> None:
         from pyarrow.fs import FileType
 
         bucket = self._base.split("/")[0]
-        with suppress(OSError):  # one may be allowed to read files, and not to ask for the bucket
+        with suppress(OSError):  # one may be allowed to use files, and not to ask for the bucket
             if bucket and self._store.get_file_info(bucket).type == FileType.NotFound:
-                return f"cannot open {self._shown!r}: there is no bucket {bucket!r}; check its name"
-        return f"{_joined(self._shown, shard)!r} is not a saved index: it has no manifest.json; check the path"
+                raise StorageError(f"cannot {doing} {self._shown!r}: there is no bucket {bucket!r}; check its name")
 
     def _read(self, name: str) -> bytes:
         with self._reported("read", name), self._store.open_input_stream(self._path(name)) as source:
@@ -155,6 +158,8 @@ class Place:
     def contents(self) -> dict[str, Any]:
         """What is there, by name; raises if it is something else than an index."""
         found = {info.base_name: info for info in self.listed("")}
+        if not found:
+            self._check_bucket("save in")
         directory.check_target(self._shown, list(found), lambda: directory.is_manifest(self._read(MANIFEST)))
         return found
 

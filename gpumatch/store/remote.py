@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gpumatch.errors import StorageError
 from gpumatch.store import copies, directory
 from gpumatch.store.directory import Stored, Verify
-from gpumatch.store.place import GoneError, Place, Where, each, is_uri
+from gpumatch.store.place import GoneError, Place, Where, each, is_uri, shown
 
 
 def below(path: Where, name: str) -> str:
@@ -46,6 +46,8 @@ def write(
         return directory.write(path, meta, segments)
     place = Place(path)
     before = place.contents()
+    if directory.MANIFEST in before:
+        directory.warn_of_shards(place.manifest, shown(path))
     with tempfile.TemporaryDirectory(prefix="gpumatch-", dir=copies.disk()) as folder:
         digest = directory.write(folder, meta, segments)
         place.put(Path(folder), before)
@@ -60,7 +62,7 @@ def write_shards(path: Where, shards: Sequence[str], plan: str | None = None) ->
     before = place.contents()
     found = dict(zip(shards, each(place.manifest, shards), strict=True))
     manifest = directory.manifest_of_shards(found, None if plan is None else (plan, place.manifest(plan)))
-    named = {*shards, *filter(None, [plan])}
+    named = {*shards, *filter(None, [plan]), *directory.shards_before(place.manifest)}
     place.replace_manifest(json.dumps(manifest, indent=1).encode(), named, before)
     return str(manifest["checksum"])
 

@@ -57,6 +57,15 @@ def test_modules_of_a_changed_archive_are_found(archive: Path) -> None:
     assert importlib.import_module("archived_second").NAME == "archived_second"
 
 
+def test_an_archive_that_was_gone_before_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "gone.zip"
+    write(path, "archived_first")
+    sys.path_importer_cache[str(path)] = zipimport.zipimporter(str(path))
+    path.unlink()
+    read_once()
+    assert type(sys.path_importer_cache.pop(str(path))) is zipimport.zipimporter
+
+
 def test_an_archive_that_is_gone_is_no_error(archive: Path) -> None:
     archive.unlink()
     importlib.invalidate_caches()

@@ -91,7 +91,7 @@ def shuffled(rows: Iterator[Any], by: str, partitions: Callable[[int], int]) -> 
 
 def run_routed(index: Location, asked: Query, rows: int, together: bool) -> Iterator[Any]:
     salts = salts_of(sum(index.parts))
-    routes = routed.route_batches(batches(rows), index, asked, salts, routed._merges(asked))
+    routes = routed.route_batches(batches(rows), index, asked, salts, routed.merges(asked))
     sent = shuffled(routes, "salt", lambda salt: 0 if together else salt)
     matched = (batch for held in sent for batch in routed.match_sent([pa.concat_batches(held)], index, asked, salts))
     if asked.output == "pairs" and asked.top is None:
@@ -125,6 +125,24 @@ def test_passes_of_any_size(
         right = expected(whole, output, top)
         assert _rows(worker.pass_batches(batches(7), index, query(output, top)), output, top) == right
         assert _rows(run_routed(index, query(output, top), 50, False), output, top) == right
+
+
+def test_events_that_are_wide_are_sent_in_pieces(
+    index: Location, whole: gm.Matcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routed, "SENT_BYTES", 2000)
+    sent = list(routed.route_batches(batches(50), index, query("pairs", None), salts_of(sum(index.parts)), False))
+    assert len(sent) > -(-len(EVENTS) // 50)
+    for output, top in ASKED:
+        assert _rows(run_routed(index, query(output, top), 50, False), output, top) == expected(whole, output, top)
+
+
+def test_a_shard_without_subscriptions_counts_nothing(whole: gm.Matcher) -> None:
+    total = worker.Totals()
+    for number, matcher in enumerate((gm.Matcher(SCHEMA, device="cpu"), whole)):
+        total.add(number, matcher, EVENTS)
+    found = list(total.batches(["k", "answer"]))
+    assert [batch.column(0).type for batch in found] == [whole._seal().ids.type]
 
 
 def test_totals(index: Location, whole: gm.Matcher) -> None:
@@ -165,6 +183,10 @@ def test_another_version_is_not_taken_for_the_planned_one(whole: gm.Matcher, tmp
     less.add({"r1": RULES["r1"]})
     save_shards(less, tmp_path, SHARDS, EVENTS)
     assert set(old.shards).isdisjoint(shards_of(path))
+    asked = query("pairs", None)
+    assert _rows(worker.pass_batches(batches(5), old, asked), "pairs", None) == expected(whole, "pairs", None)
+    less.add({"r2": RULES["r2"]})
+    save_shards(less, tmp_path, SHARDS, EVENTS)
     with pytest.raises(gm.StorageError, match="does not exist"):
         list(worker.pass_batches(batches(5), old, query("pairs", None)))
 
