@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -28,7 +29,7 @@ from gpumatch.store import remote as storage
 from gpumatch.store.checks import understood
 from gpumatch.store.directory import Stored, Verify
 from gpumatch.store.segment import Segment, check_kinds, segment_from
-from gpumatch.store.snapshot import Engine, Host, Snapshot, match_slices
+from gpumatch.store.snapshot import Engine, Host, Piece, Snapshot, match_slices
 from gpumatch.store.source import Source
 from gpumatch.store.store import Store, blamed
 from gpumatch.subscriptions.block import Attributes, BlockBuilder
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 OnError = Literal["raise", "collect"]
 _IDS = 4096  # that iteration looks up together
 _SAMPLE = 4096  # most observed events that are kept, the newest
+_TRIED = 1 << 16  # subscriptions added to a matcher in use from which on the planner times indexes
 _MET = 1024  # most matched events that are kept though nobody asked to observe them
 
 
@@ -55,7 +57,8 @@ class Matcher:
     ``"cuda:N"``, or ``"auto"`` for the first CUDA device if there is one, else the CPU. ``memory_limit``: bytes that
     ``index="auto"`` may spend on the indexes of a segment, not counting predicates; if none is small enough it takes
     the smallest, and ``plan`` says so.
-    Any number of threads may match; threads that change subscriptions wait only for each other.
+    Any number of threads may match while others change subscriptions; nobody waits for an index of what was added
+    since the first search. ``background``: a thread merges what was added; otherwise the calls that add and remove do.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Matcher:
         index: str | IndexParams = "auto",
         device: str = "auto",
         memory_limit: int | None = None,
+        background: bool = True,
     ) -> None:
         self.schema = Schema.of(schema)
         for name, kind in zip(self.schema.names, self.schema.types, strict=True):
@@ -77,7 +81,7 @@ class Matcher:
         if self.device != "cpu" and self._requested is not None:
             kind_of(self._requested).check_device()
         self._engine = _engine(self.device)
-        self._store = Store(self._attributes, self._build)
+        self._store = Store(self._attributes, self._build, background)
         self._observed: tuple[EventBatch, ...] = ()
         self._met: tuple[EventBatch, ...] = ()  # some events that were matched
         self._observing = threading.Lock()
@@ -176,12 +180,14 @@ class Matcher:
         if isinstance(ids, (str, int, np.integer)):
             raise IdError(f"remove takes a list of ids, found the single id {ids!r}")
         names = ids.to_pylist() if isinstance(ids, (pa.Array, pa.ChunkedArray)) else list(ids)
-        self._store.remove(lambda snapshot: self._rows(snapshot, names))
+        if names:
+            self._store.remove(self._existing(names))
 
     def replace(self, subscriptions: Mapping[Any, str | Expr]) -> None:
         """Change the expressions of existing ids; they keep destinations and weights, and move to the end."""
         _check_mapping("replace", subscriptions)
-        self._change(subscriptions, None, None, self._rows)
+        self._existing(list(subscriptions))
+        self._change(subscriptions, None, None, known=True)
 
     def upsert(self, subscriptions: Mapping[Any, str | Expr], destination: Any = None, weight: Any = None) -> None:
         """Add new subscriptions, and change the expressions of existing ids: all of them or, on an error, none.
@@ -191,37 +197,29 @@ class Matcher:
         end.
         """
         _check_mapping("upsert", subscriptions)
-        found = lambda snapshot, names: [None if id_problem(name, name) else snapshot.find(name) for name in names]  # noqa: E731
-        self._change(subscriptions, destination, weight, found)
+        self._change(subscriptions, destination, weight, known=False)
 
-    def _change(
-        self,
-        subscriptions: Mapping[Any, str | Expr],
-        destination: Any,
-        weight: Any,
-        find: Callable[[Snapshot, list[Any]], Sequence[tuple[int, int] | None]],
-    ) -> None:
-        """Add expressions, replacing those with the same ids where ``find`` finds any."""
+    def _change(self, subscriptions: Mapping[Any, str | Expr], destination: Any, weight: Any, known: bool) -> None:
+        """Add expressions in the place of those with the same ids, which must all be there if they are ``known``."""
+        if not subscriptions:
+            return
+        changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
+        changed.add(subscriptions)
 
-        def change(before: Snapshot) -> tuple[list[tuple[int, int]], Source]:
-            rows = find(before, list(subscriptions))
-            changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
-            destinations, weights = before.destinations_of(rows, destination), before.weights_of(rows, weight)
-            changed.add(subscriptions, destination=destinations, weight=weights)
-            return [row for row in rows if row is not None], changed._source()
+        def complete(piece: Piece, before: Snapshot, pieces: Array, rows: Array) -> Piece:
+            destinations = Destinations.of(before.destinations_of(pieces, rows, destination), len(piece))
+            return replace(piece, destinations=destinations, weights=before.weights_of(pieces, rows, weight))
 
-        if subscriptions:
-            self._store.replace(change)
+        self._store.replace(changed._source(), complete, known)
 
-    @staticmethod
-    def _rows(snapshot: Snapshot, ids: list[Any]) -> list[tuple[int, int]]:
-        rows = []
+    def _existing(self, ids: list[Any]) -> Any:
+        """Ids as an Arrow array of the type of the existing ones; of another type there is none."""
+        kind = self._store.id_type()
+        alike = 0 if kind == pa.int64() else ""
         for name in ids:
-            row = None if id_problem(name, name) else snapshot.find(name)
-            if row is None:
+            if kind is None or id_problem(name, alike):
                 raise blamed(name, UnknownIdError(f"there is no subscription with the id {name!r}"))
-            rows.append(row)
-        return rows
+        return pa.array(ids, kind)
 
     def compact(self) -> None:
         """Rebuild everything as one segment, without removed subscriptions, and planned by the events so far.
@@ -255,13 +253,13 @@ class Matcher:
                     kept.append(old.slice(max(0, len(old) - room), len(old)))
             self._observed = tuple([kept[0].copy(), *kept[1:]][::-1])
 
-    def _build(self, source: Source) -> Segment:
+    def _build(self, source: Source, patient: bool) -> Segment:
         destinations = 0 if source.destinations is None else len(source.destinations.names)
-        request = Request(self._requested, self._memory_limit, destinations)
+        request = Request(self._requested, self._memory_limit, destinations, patient or len(source) >= _TRIED)
         return Segment.build(source, self._attributes, request, self._observed or self._met)
 
     def _seal(self) -> Snapshot:
-        return self._store.sealed()
+        return self._store.searchable()
 
     # Events in, matches out
 
@@ -353,7 +351,7 @@ class Matcher:
         snapshot = self._seal()
         offsets, rows = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
         for found in match_slices(self._engine, snapshot, self._batches(events, strict)):
-            ends, chosen = top_rows(found.offsets, found.rows, snapshot.rank, int(most))
+            ends, chosen = top_rows(found.offsets, found.rows, snapshot.ranks(found.rows), int(most))
             offsets.append(ends[1:] + offsets[-1][-1])
             rows.append(chosen)
         return Matches(np.concatenate(offsets), np.concatenate(rows), snapshot.ids)
@@ -376,24 +374,27 @@ class Matcher:
 
     def __iter__(self) -> Iterator[int | str]:
         """The live ids in insertion order, as they were when iteration began."""
-        ids = self._seal().ids
+        ids = self._seal().ids.array
         return (name for start in range(0, len(ids), _IDS) for name in ids[start : start + _IDS].to_pylist())
 
     def __getitem__(self, id: Any) -> Expr:
         """The expression of a subscription, even of one that was never text; an unknown id is an UnknownIdError."""
+        names = self._existing([id])
         snapshot = self._seal()
-        [(number, row)] = self._rows(snapshot, [id])
-        return self._expression(snapshot.segments[number], row)
+        [number], [row] = snapshot.find(names)
+        if number < 0:
+            raise blamed(id, UnknownIdError(f"there is no subscription with the id {id!r}"))
+        return self._expression(snapshot.segments[number], int(row))
 
     def __contains__(self, id: object) -> bool:
-        if isinstance(id, bool) or not isinstance(id, (str, int, np.integer)):
+        if id_problem(id, id):
             return False
-        return (id if isinstance(id, str) else int(id)) in self._store
+        return (id if isinstance(id, str) else int(id)) in self._store  # type: ignore[call-overload]
 
     @property
     def ids(self) -> Array:
         """The live ids in insertion order: an array of integers, or of strings as Python objects."""
-        found: Array = self._seal().ids.to_numpy(zero_copy_only=False)
+        found: Array = self._seal().ids.array.to_numpy(zero_copy_only=False)
         return found
 
     @property
@@ -412,8 +413,8 @@ class Matcher:
         """The index of each part of the subscriptions, the reason, and its cost: expected, and measured so far."""
         snapshot = self._seal()
         parts = [
-            part.planned(int(np.count_nonzero(rows if dead is None else rows & ~dead)))
-            for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)
+            part.planned(int(np.count_nonzero(rows if gone is None else rows & ~gone.mask)))
+            for segment, gone in zip(snapshot.segments, snapshot.removed, strict=True)
             for part, rows in zip(segment.parts, segment.rows_of_parts(), strict=True)
         ]
         return Plan(self.device, self._device_reason, tuple(parts))
@@ -456,7 +457,7 @@ class Matcher:
             "index": asked,
             "memory_limit": self._memory_limit,
         }
-        stored = [segment.stored(dead) for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True)]
+        stored = [segment.stored(gone) for segment, gone in zip(snapshot.segments, snapshot.removed, strict=True)]
         storage.write(path, meta, stored)
 
 
@@ -478,13 +479,9 @@ def from_stored(stored: Stored, device: str) -> Matcher:
         asked = stored.meta["index"]
         index = "auto" if asked == "auto" else params_from(asked)
         matcher = Matcher(stored.meta["schema"], index, device, stored.meta["memory_limit"])
-        segments, dead = [], []
-        for facts, arrays in stored.segments:
-            segment, gone = segment_from(facts, arrays, matcher._attributes, stored.full)
-            segments.append(segment)
-            dead.append(gone)
-        check_kinds(segments)
-    matcher._store.restore(Snapshot(tuple(segments), tuple(dead)))
+        found = [segment_from(facts, arrays, matcher._attributes, stored.full) for facts, arrays in stored.segments]
+        check_kinds([segment for segment, _ in found])
+    matcher._store.restore(Snapshot(tuple(segment for segment, _ in found), tuple(gone for _, gone in found)))
     return matcher
 
 

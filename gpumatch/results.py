@@ -31,7 +31,8 @@ class Matches:
     __slots__ = ("_column", "_ids", "_made", "_offsets", "_rows")
 
     def __init__(self, offsets: Array, rows: Array, ids: Any, column: str = "subscription") -> None:
-        """``ids``: an Arrow array of the ids, int64 or string, in row order; ``column``: their name in tables.
+        """``ids``: the ids, int64 or string, in row order: an Arrow array, or what makes it when all of them are needed
+        (``array``) and else looks up those of some rows (``take``). ``column``: their name in tables.
 
         ``offsets`` and ``rows`` are both on the host or both on a device.
         """
@@ -58,7 +59,7 @@ class Matches:
     @property
     def names(self) -> Any:
         """The ids that rows index: an Arrow array."""
-        return self._ids
+        return self._ids if isinstance(self._ids, pa.Array) else self._ids.array
 
     def __len__(self) -> int:
         """The number of events."""
@@ -152,7 +153,7 @@ class Matches:
         with use_device_of(rows):
             xp = library()
             event = xp.searchsorted(offsets, xp.arange(len(rows), dtype=np.int64), "right") - 1
-            ids = cudf.Series.from_arrow(self._ids).take(rows).reset_index(drop=True)
+            ids = cudf.Series.from_arrow(self.names).take(rows).reset_index(drop=True)
             return cudf.DataFrame({"event": event, self._column: ids})
 
     def __eq__(self, other: object) -> bool:

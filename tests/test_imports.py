@@ -43,7 +43,7 @@ LAYERS: tuple[set[str], ...] = (
 ASIDE = {
     "kernels": (
         {"opcodes"},
-        {"index", "device", "codes", "proof", "routing", "warming", *(f"index's {name}" for name in BESIDE)},
+        {"index", "device", "codes", "proof", "routing", "store", "warming", *(f"index's {name}" for name in BESIDE)},
     ),
     "parallel": ({"errors", "kernels"}, set().union(*LAYERS)),
 }

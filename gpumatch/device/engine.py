@@ -18,6 +18,7 @@ from gpumatch.device.resident import HostArrays, Resident
 from gpumatch.errors import DeviceError
 from gpumatch.events.batch import EventBatch
 from gpumatch.results import Matches
+from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
 from gpumatch.store.snapshot import Snapshot
 
@@ -30,6 +31,7 @@ class Placement:
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._residents: dict[int, Resident] = {}
+        self._removed: dict[int, tuple[Any, Any]] = {}
         self._rows: dict[int, Any] = {}
 
     @cached_property
@@ -46,25 +48,51 @@ class Placement:
     def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
         """The subscriptions that each event satisfies; the result stays on the device until it is looked at."""
         with _memory_suffices():
-            targets = self._targets(snapshot, [(*it, it[0].ascending) for it in snapshot.live_rows])
-            return Matches(*match(self._card, targets, batch, once=False), snapshot.ids)
+            return Matches(*match(self._card, self._live_targets(snapshot), batch, once=False), snapshot.ids)
 
     def match_shared(
         self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch
     ) -> tuple[Array, Array]:
         """Offsets and shared rows of a batch, on the host; each event has a row once."""
-        wanted = [(segment, table.clause_row, False) for segment, table in tables]
         with _memory_suffices(), self._card.use():
-            offsets, rows = match(self._card, self._targets(snapshot, wanted), batch, once=True)
+            with self._lock:
+                self._turn_to(snapshot)
+                targets = [
+                    Target(self._resident(segment), self._uploaded(table.clause_row), False)
+                    for segment, table in tables
+                ]
+            offsets, rows = match(self._card, targets, batch, once=True)
             return self._card.download(offsets), self._card.download(rows)
 
-    def _targets(self, snapshot: Snapshot, wanted: list[tuple[Segment, Array, bool]]) -> list[Target]:
+    def _live_targets(self, snapshot: Snapshot) -> list[Target]:
+        """Only segments that are new are copied to the device, and the bits of removed rows where there are others."""
+        targets = []
         with self._lock, self._card.use():
-            if snapshot is not self._snapshot:
-                live = {id(segment) for segment in snapshot.segments}
-                self._residents = {at: resident for at, resident in self._residents.items() if at in live}
-                self._rows, self._snapshot = {}, snapshot
-            return [Target(self._resident(segment), self._uploaded(rows), rising) for segment, rows, rising in wanted]
+            self._turn_to(snapshot)
+            for segment, gone, base in zip(
+                snapshot.segments, snapshot.removed, snapshot.bases.tolist()[:-1], strict=True
+            ):
+                resident = self._resident(segment)
+                bits = None if gone is None else self._bits(gone)
+                targets.append(Target(resident, resident.rows, segment.ascending, base, bits))
+        return targets
+
+    def _turn_to(self, snapshot: Snapshot) -> None:
+        """Let go of what only other snapshots need."""
+        if snapshot is self._snapshot:
+            return
+        live = set(map(id, snapshot.segments))
+        self._residents = {at: resident for at, resident in self._residents.items() if at in live}
+        removed = set(map(id, snapshot.removed))
+        self._removed = {at: bits for at, bits in self._removed.items() if at in removed}
+        self._rows, self._snapshot = {}, snapshot
+
+    def _bits(self, gone: Removed) -> tuple[Any, Any]:
+        """The snapshot keeps ``gone``, so that no other gets the same id."""
+        if id(gone) not in self._removed:
+            bits, before = gone.words()
+            self._removed[id(gone)] = self._card.hold(bits), self._card.hold(before)
+        return self._removed[id(gone)]
 
     def _resident(self, segment: Segment) -> Resident:
         if id(segment) not in self._residents:

@@ -10,7 +10,7 @@ import numpy as np
 from gpumatch.device.card import Card, Job
 from gpumatch.device.encode import Encoder
 from gpumatch.device.resident import Resident
-from gpumatch.device.verify import distinct, rows_of, verified
+from gpumatch.device.verify import distinct, numbers_of, rows_of, verified
 from gpumatch.device_memory import finish
 from gpumatch.events.batch import EventBatch
 
@@ -21,11 +21,17 @@ _ENOUGH = 1024  # events to fill a device
 
 
 class Target(NamedTuple):
-    """A segment on a device, and the row of each of its clauses there, below zero for none."""
+    """A segment on a device, and the row of each of its clauses there, below zero for none.
+
+    Live rows are numbered from ``base`` on. ``removed`` has the bits of those that are not, and how many of these come
+    before each word.
+    """
 
     resident: Resident
     rows: Any
     ascending: bool  # rows rise with clauses
+    base: int = 0
+    removed: tuple[Any, Any] | None = None
 
 
 def match(card: Card, targets: Sequence[Target], batch: EventBatch, once: bool) -> tuple[Any, Any]:
@@ -73,6 +79,14 @@ def _joined(card: Card, found: list[tuple[Any, Any]]) -> tuple[Any, Any]:
     return xp.concatenate(offsets), xp.concatenate([*(rows for _, rows in found), xp.empty(0, dtype=np.int32)])
 
 
+def _live(card: Card, target: Target, keys: Any) -> Job[Any]:
+    """Keys with the numbers of live rows."""
+    if target.removed is None:
+        return keys + target.base if target.base else keys
+    numbered = yield from numbers_of(card, target.removed, target.base, keys)
+    return numbered
+
+
 def _match_range(
     card: Card, targets: Sequence[Target], encoders: Sequence[Encoder], start: int, stop: int, once: bool
 ) -> Job[tuple[Any, Any]]:
@@ -89,7 +103,7 @@ def _match_range(
                 if not index.kind.decides:
                     keys = yield from verified(card, target.resident, coded, keys)
                 answers.append(keys)
-                found.append((yield from rows_of(card, target.rows, keys)))
+                found.append((yield from _live(card, target, (yield from rows_of(card, target.rows, keys)))))
             if index.kind.afterwards is not None and not once:
                 later.append(index.kind.afterwards(card, target.resident, target.rows, index, coded, answers))
     for job in later:  # once nothing can go over budget and be repeated

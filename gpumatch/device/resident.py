@@ -30,7 +30,7 @@ def _on_device(index: FlatIndex) -> Any:
 
 
 class HostArrays(NamedTuple):
-    """The host's arrays of a segment that go to a device. Rows of clauses do not: they change with removals."""
+    """The host's arrays of a segment that go to a device, and stay there while subscriptions are removed."""
 
     attributes: Attributes
     used: Array  # bool per attribute: do predicates test it?
@@ -52,7 +52,7 @@ class HostArrays(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device, with a row for each clause."""
+        """Bytes on the device."""
         attributes = self.attributes
         arrays = [attributes.multi, attributes.presence, attributes.single, *self.book.search()]
         arrays += [self.table.clause_row, *self.of_table()]
@@ -72,6 +72,7 @@ class Resident:
             card.hold, (attributes.multi, attributes.presence, attributes.single)
         )
         self.search = tuple(map(card.hold, host.book.search()))
+        self.rows = card.hold(host.table.clause_row)
         self.clause_ptr, self.clause_program, *rest = map(card.hold, host.of_table())
         self.predicates, self.programs = tuple(rest[:3]), tuple(rest[3:])
         self.depth = host.table.programs[2]

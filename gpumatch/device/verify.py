@@ -47,6 +47,16 @@ def rows_of(card: Card, rows: Any, keys: Any) -> Job[Any]:
     return named
 
 
+def numbers_of(card: Card, removed: tuple[Any, Any], base: int, keys: Any) -> Job[Any]:
+    """Keys with the numbers of live rows instead of rows; ``removed``: bits, and counts before each word of them."""
+
+    def launch(found: Any, counts: Any) -> None:
+        card.launch(work.to_numbers, len(keys), keys, *removed, base, found, counts)
+
+    numbered = yield from kept(card, len(keys), launch)
+    return numbered
+
+
 def distinct(card: Card, keys: Any) -> Job[Any]:
     """Sorted keys without repeats."""
 

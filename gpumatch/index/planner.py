@@ -72,11 +72,15 @@ def checked_limit(memory_limit: int | None, index: IndexParams | None) -> int | 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to the planner: an index or None for any, bytes for indexes, and the number of destinations."""
+    """A request to the planner: an index or None for any, bytes for indexes, and the number of destinations.
+
+    ``timed``: indexes may be tried, which takes a quarter of a second.
+    """
 
     index: IndexParams | None = None
     memory_limit: int | None = None
     destinations: int = 0
+    timed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,9 @@ def choose(request: Request, given: Input, likelihood: Array) -> tuple[list[Choi
     """Indexes for all clauses of a table, and the trials that time them if there are enough clauses."""
     costs = Costs(given, likelihood, request.destinations)
     everything = np.arange(given.first, given.last)
-    timing = trials.Trials(given, likelihood, costs.entries) if trials.wanted(len(everything)) else None
+    timing = (
+        trials.Trials(given, likelihood, costs.entries) if request.timed and trials.wanted(len(everything)) else None
+    )
     off = 1.0
     if request.index is not None:
         offers = [_Offer((_Part(request.index, everything, "as asked", _cost(costs, request.index, everything)),))]
@@ -286,6 +292,12 @@ def plainest() -> Planning:
     return next(kind.planning for kind in KINDS.values() if kind.planning and kind.planning.last_resort)
 
 
+def plain_choice(clauses: int) -> Choice:
+    """The last resort without considering anything, for clauses that have just been added."""
+    [params] = plainest().choices
+    return Choice(params, "just added", 0.0, (), np.arange(clauses))
+
+
 def _last_resort(costs: Costs, clauses: Array, why: str | None = None) -> _Offer:
     """An index that is small and needs no knowledge of the clauses."""
     planning = plainest()
@@ -308,7 +320,7 @@ class PlannedPart:
 
     def __str__(self) -> str:
         lines = [f"{self.subscriptions} subscriptions: {self.index} ({self.reason})"]
-        line = f"  estimated {self.estimate:,g} µs per event"
+        line = f"  estimated {self.estimate:,g} µs per event" if self.estimate else "  not estimated"
         if self.measured is not None:
             line += f", measured {self.measured:,.1f} over {self.events:,} events"
         lines.append(line)

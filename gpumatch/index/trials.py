@@ -33,9 +33,14 @@ _HASH = np.uint32(0x9E3779B1)
 _ALIKE = 1 << 16  # clauses searched for those that name the same value
 
 
+def allowed() -> bool:
+    """Not with ``GPUMATCH_TRIALS=0`` in the environment, which makes plans repeatable."""
+    return os.environ.get("GPUMATCH_TRIALS", "1") != "0"
+
+
 def wanted(clauses: int) -> bool:
-    """Not for few clauses, nor with ``GPUMATCH_TRIALS=0`` in the environment, which makes plans repeatable."""
-    return clauses >= _LEAST and os.environ.get("GPUMATCH_TRIALS", "1") != "0"
+    """Not for few clauses."""
+    return clauses >= _LEAST and allowed()
 
 
 class Trials:

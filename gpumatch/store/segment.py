@@ -21,10 +21,12 @@ from gpumatch.codes.table import TABLE_TYPES, CodedEvents, Table, encode_block
 from gpumatch.errors import StorageError
 from gpumatch.events.batch import EventBatch
 from gpumatch.index import FlatIndex, Input, Workspace, kind_of
-from gpumatch.index.planner import Choice, PlannedPart, Request, Usage, checked, choose
+from gpumatch.index.planner import Choice, PlannedPart, Request, Usage, checked, choose, plain_choice
 from gpumatch.parallel import threads
 from gpumatch.store.checks import check_columns, check_parts, check_safe, component, strings
-from gpumatch.store.source import Source, join_sources
+from gpumatch.store.ids import Lookup
+from gpumatch.store.removed import Removed
+from gpumatch.store.source import Source
 from gpumatch.subscriptions.block import Attributes
 from gpumatch.subscriptions.destinations import Destinations
 
@@ -61,6 +63,20 @@ class Segment:
     parts: tuple[Part, ...]
     destinations: Destinations | None = None
     weights: Array | None = None
+    fresh: Source | None = None  # what it was built from, if that was done in haste
+
+    @classmethod
+    def of_fresh(cls, source: Source, attributes: Attributes) -> Segment:
+        """In the least time that lets subscriptions be found: nothing is planned, and they are scanned."""
+        attributes = attributes.covering(source.block.columns)
+        book, table = encode_block(source.block, attributes)
+        choice = plain_choice(len(table.clause_row))
+        given = Input(attributes, book, table, 0, len(table.clause_row))
+        likelihood = likelihoods(attributes, book, table, ())
+        table, _ = indexes.arrange([(choice.params, choice.clauses)], given, likelihood)
+        built = indexes.build(choice.params, given._replace(table=table))
+        named = (source.ids, source.texts, attributes, book, table)
+        return cls(*named, (Part(built, choice),), source.destinations, source.weights, source)
 
     @classmethod
     def build(cls, source: Source, attributes: Attributes, request: Request, sample: Sequence[EventBatch]) -> Segment:
@@ -88,6 +104,11 @@ class Segment:
         marks[0] |= ~marks.any(axis=0)
         return list(marks)
 
+    @property
+    def measured(self) -> float:
+        """Microseconds per event that matching has taken so far; 0 if it was not matched on the CPU."""
+        return sum(part.usage.measured or 0.0 for part in self.parts)
+
     @cached_property
     def events(self) -> int:
         """How many events to match together."""
@@ -106,9 +127,8 @@ class Segment:
         return used
 
     @cached_property
-    def row_of(self) -> dict[int | str, int]:
-        """The row of each id."""
-        return {name: row for row, name in enumerate(self.ids.to_pylist())}
+    def lookup(self) -> Lookup:
+        return Lookup(self.ids)
 
     def arrays(self) -> dict[str, Array]:
         """All arrays by name, for saving and for counting bytes."""
@@ -141,7 +161,7 @@ class Segment:
             "parts": parts,
         }
 
-    def stored(self, dead: Array | None) -> tuple[dict[str, Any], dict[str, Array]]:
+    def stored(self, removed: Removed | None) -> tuple[dict[str, Any], dict[str, Array]]:
         """Facts and arrays for storage; ``segment_from`` reads them back."""
         parts = [
             {**part.choice.to_dict(), "first": index.first, "last": index.last, "meta": index.meta}
@@ -160,15 +180,16 @@ class Segment:
             arrays |= {f"destinations.{name}": array for name, array in self.destinations.arrays().items()}
         if self.weights is not None:
             arrays["weights"] = self.weights
-        if dead is not None:
-            arrays["dead"] = dead
+        if removed is not None:
+            arrays["dead"] = removed.mask
         return facts, arrays
 
-    def source(self, keep: Array | None = None) -> Source:
-        """The source that the segment was built from, without the rows that are not to be kept."""
+    def source(self) -> Source:
+        """The source that the segment was built from."""
+        if self.fresh is not None:
+            return self.fresh
         block = decode_table(self.attributes, self.book, self.table)
-        source = Source(self.ids, self.texts, block, self.destinations, self.weights)
-        return join_sources(self.attributes, [source], [keep])
+        return Source(self.ids, self.texts, block, self.destinations, self.weights)
 
     def match(self, batch: EventBatch, shared: Table | None = None) -> list[tuple[Array, Array]]:
         """Offsets and rows of consecutive chunks of the batch.
@@ -197,8 +218,8 @@ class Segment:
 
 def segment_from(
     facts: Mapping[str, Any], arrays: Mapping[str, Array], attributes: Attributes, full: bool = False
-) -> tuple[Segment, Array | None]:
-    """The segment that ``Segment.stored`` wrote, and its dead rows. ``full``: all values are checked."""
+) -> tuple[Segment, Removed | None]:
+    """The segment that ``Segment.stored`` wrote, and its removed rows. ``full``: all values are checked."""
     check_columns(facts, arrays, full)
     sizes = {"rows": int(facts["length"])}
     book = Codebook(**component(arrays, "book", BOOK_TYPES, sizes))
@@ -224,7 +245,7 @@ def segment_from(
         texts = pc.if_else(pa.array(arrays["texts.valid"]), strings(arrays, "texts"), None)
     weights = arrays.get("weights")
     segment = Segment(ids, texts, attributes, book, table, tuple(parts), _destinations(arrays), weights)
-    return segment, arrays.get("dead")
+    return segment, Removed.of(arrays["dead"]) if "dead" in arrays else None
 
 
 def check_kinds(segments: Sequence[Segment]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,71 +15,93 @@ from gpumatch.codes.table import Table
 from gpumatch.events.batch import EventBatch
 from gpumatch.index import merge
 from gpumatch.results import Matches
+from gpumatch.store.ids import LiveIds
+from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
+from gpumatch.store.source import Source
 from gpumatch.subscriptions.destinations import Destinations, join_destinations
 from gpumatch.subscriptions.weights import heaviest_first, join_weights, weight_array
 
+_SHARE = 8  # with one in so many live rows to rank, all are, and stay so for later calls
 _ITER_EVENTS = 8192  # events per result of match_slices
+
+
+Piece: TypeAlias = "Segment | Source"
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Segments and which of their rows are removed. Immutable, so a result made from it stays right."""
+    """Segments and which of their rows are removed. Immutable, so a result made from it stays right.
 
-    segments: tuple[Segment, ...] = ()
-    dead: tuple[Array | None, ...] = ()
+    It may end in sources, which are not indexed yet; ``Store.searchable`` makes them segments.
+    """
+
+    pieces: tuple[Piece, ...] = ()
+    removed: tuple[Removed | None, ...] = ()
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All pieces; none of them is a source."""
+        return self.pieces  # type: ignore[return-value]
+
+    def __len__(self) -> int:
+        """How many subscriptions there are."""
+        return int(self.bases[-1])
 
     @cached_property
-    def ids(self) -> Any:
-        """Live ids in insertion order, as an Arrow array."""
-        arrays = [
-            segment.ids if dead is None else segment.ids.filter(pa.array(~dead))
-            for segment, dead in zip(self.segments, self.dead, strict=True)
-        ]
-        return pa.concat_arrays(arrays) if arrays else pa.array([], pa.int64())
+    def ids(self) -> LiveIds:
+        """Live ids in insertion order."""
+        arrays = [piece.ids for piece in self.pieces]
+        return LiveIds(arrays[0].type if arrays else pa.int64(), arrays, self.removed, self.bases)
 
     @cached_property
-    def bases(self) -> list[int]:
-        """The number of live rows before each segment."""
-        return np.concatenate([[0], np.cumsum(self.live)]).tolist()[:-1] if self.segments else []
+    def bases(self) -> Array:
+        """The number of live rows before each piece; the last one is the number of all."""
+        return pointers(np.array(self.live, np.int64))
 
     @cached_property
     def live(self) -> list[int]:
         return [
-            len(segment) - (0 if dead is None else int(dead.sum()))
-            for segment, dead in zip(self.segments, self.dead, strict=True)
-        ]
-
-    @cached_property
-    def numbers(self) -> list[Array | None]:
-        """For segments with dead rows: the live number of each row within its segment, -1 if it is dead."""
-        return [
-            None if dead is None else np.where(dead, -1, np.cumsum(~dead) - 1).astype(np.int32) for dead in self.dead
+            len(piece) - (0 if gone is None else len(gone))
+            for piece, gone in zip(self.pieces, self.removed, strict=True)
         ]
 
     @cached_property
     def destinations(self) -> Destinations | None:
         """Destinations of the live rows."""
         joined = []
-        for segment, dead, live in zip(self.segments, self.dead, self.live, strict=True):
-            own = segment.destinations
-            joined.append((None if own is None else own.filter(None if dead is None else ~dead), live))
+        for piece, gone, live in zip(self.pieces, self.removed, self.live, strict=True):
+            own = piece.destinations
+            joined.append((None if own is None else own.filter(None if gone is None else ~gone.mask), live))
         return join_destinations(joined)
 
     @cached_property
     def weights(self) -> Array | None:
         """Of the live rows; None if there is none."""
         pieces = []
-        for segment, dead, live in zip(self.segments, self.dead, self.live, strict=True):
-            own = segment.weights
-            pieces.append((own if own is None or dead is None else own[~dead], live))
+        for piece, gone, live in zip(self.pieces, self.removed, self.live, strict=True):
+            own = piece.weights
+            pieces.append((own if own is None or gone is None else own[~gone.mask], live))
         return join_weights(pieces)
 
+    def ranks(self, numbers: Array) -> Array:
+        """How heavy live rows are: ranks that compare them, the heaviest lowest."""
+        if "_rank" in self.__dict__ or len(numbers) > len(self) // _SHARE:
+            return self._rank[numbers]
+        some, at = np.unique(numbers, return_inverse=True)
+        return heaviest_first(self.ids.take(pa.array(some)), self._weights_at(*self.ids.places(some)))[at]
+
     @cached_property
-    def rank(self) -> Array:
-        """The live rows in the order of their weights, heaviest first: the position of each."""
-        weights = np.full(len(self.ids), np.nan) if self.weights is None else self.weights
-        return heaviest_first(self.ids, weights)
+    def _rank(self) -> Array:
+        weights = np.full(len(self), np.nan) if self.weights is None else self.weights
+        return heaviest_first(self.ids.array, weights)
+
+    def _weights_at(self, pieces: Array, rows: Array) -> Array:
+        found = np.full(len(rows), np.nan)
+        for number, piece in enumerate(self.pieces):
+            if piece.weights is not None:
+                found[pieces == number] = piece.weights[rows[pieces == number]]
+        return found
 
     @cached_property
     def by_destination(self) -> list[tuple[Segment, Table]]:
@@ -88,10 +110,10 @@ class Snapshot:
             return []
         number, count = self.destinations.number, len(self.destinations.names)
         found = []
-        for segment, dead, first, live in zip(self.segments, self.dead, self.bases, self.live, strict=True):
+        for segment, gone, first, live in zip(self.segments, self.removed, self.bases[:-1], self.live, strict=True):
             if segment.destinations is not None:
                 rows = np.full(len(segment), -1, np.int32)
-                rows[slice(None) if dead is None else ~dead] = number[first : first + live]
+                rows[slice(None) if gone is None else ~gone.mask] = number[first : first + live]
                 found.append((segment, _shared(segment.table, rows, count)))
         return found
 
@@ -99,69 +121,52 @@ class Snapshot:
     def as_one(self) -> list[tuple[Segment, Table]]:
         """Segments with tables that have a single row, 0, for all live subscriptions."""
         found = []
-        for segment, dead in zip(self.segments, self.dead, strict=True):
-            rows = np.zeros(len(segment), np.int32) if dead is None else -dead.astype(np.int32)
+        for segment, gone in zip(self.segments, self.removed, strict=True):
+            rows = np.zeros(len(segment), np.int32) if gone is None else -gone.mask.astype(np.int32)
             found.append((segment, _shared(segment.table, rows, 1)))
         return found
 
-    @cached_property
-    def live_rows(self) -> list[tuple[Segment, Array]]:
-        """Segments with the live number of the row of each of their clauses, -1 if it is dead."""
-        found = []
-        for segment, numbers, base in zip(self.segments, self.numbers, self.bases, strict=True):
-            rows = segment.table.clause_row
-            if numbers is not None:
-                rows = numbers[rows]
-            if base:
-                rows = np.where(rows < 0, rows, rows + np.int32(base))
-            found.append((segment, rows))
+    def find(self, names: Any) -> tuple[Array, Array]:
+        """Piece and row of live ids, -1 for those that are not there. ``names`` is an Arrow array of their type."""
+        pieces, rows = np.full(len(names), -1), np.full(len(names), -1)
+        left = np.arange(len(names))
+        for number in sorted(range(len(self.pieces)), key=self.live.__getitem__, reverse=True):
+            if len(left) == 0:
+                break
+            found = self.pieces[number].lookup.rows(names if len(left) == len(names) else names.take(pa.array(left)))
+            there, gone = found >= 0, self.removed[number]
+            if gone is not None:
+                there[there] = gone.numbers(found[there]) >= 0
+            pieces[left[there]], rows[left[there]] = number, found[there]
+            left = left[~there]
+        return pieces, rows
+
+    def destinations_of(self, pieces: Array, rows: Array, new: Any) -> list[int | str | None]:
+        """Destinations of rows of pieces; for -1, the one that ``new`` gives to the subscription."""
+        given = Destinations.of(new, len(rows))
+        found: list[int | str | None] = []
+        for at, (number, row) in enumerate(zip(pieces.tolist(), rows.tolist(), strict=True)):
+            own, of = (given, at) if number < 0 else (self.pieces[number].destinations, row)
+            found.append(None if own is None else own[of])
         return found
 
-    def find(self, name: int | str) -> tuple[int, int] | None:
-        """Segment and row of a live id."""
-        for number in range(len(self.segments) - 1, -1, -1):
-            row = self.segments[number].row_of.get(name)
-            dead = self.dead[number]
-            if row is not None and (dead is None or not dead[row]):
-                return number, row
-        return None
-
-    def destination(self, number: int, row: int) -> int | str | None:
-        """Destination of a row of a segment."""
-        own = self.segments[number].destinations
-        return None if own is None else own[row]
-
-    def destinations_of(self, rows: Sequence[tuple[int, int] | None], new: Any) -> list[int | str | None]:
-        """Destinations of rows of segments; for None, the one that ``new`` gives to the subscription."""
-        given = Destinations.of(new, len(rows))
-        return [
-            self.destination(*row) if row is not None else None if given is None else given[at]
-            for at, row in enumerate(rows)
-        ]
-
-    def weights_of(self, rows: Sequence[tuple[int, int] | None], new: Any) -> Array | None:
+    def weights_of(self, pieces: Array, rows: Array, new: Any) -> Array | None:
         """The weights of existing rows; of new subscriptions, those in ``new``."""
         given = weight_array(new, len(rows))
-        own = [None if row is None else self.segments[row[0]].weights for row in rows]
-        if given is None and all(weights is None for weights in own):
-            return None
-        found = np.full(len(rows), np.nan) if given is None else given.copy()
-        for at, (row, weights) in enumerate(zip(rows, own, strict=True)):
-            if row is not None:
-                found[at] = np.nan if weights is None else weights[row[1]]
-        return found
+        found = self._weights_at(pieces, rows)
+        if given is not None:
+            found[pieces < 0] = given[pieces < 0]
+        return None if np.isnan(found).all() else found
 
-    def without(self, rows: Iterable[tuple[int, int]]) -> Snapshot:
-        dead = list(self.dead)
-        copied: set[int] = set()
-        for number, row in rows:
-            if number not in copied:
-                old = dead[number]
-                dead[number] = np.zeros(len(self.segments[number]), np.bool_) if old is None else old.copy()
-                copied.add(number)
-            dead[number][row] = True  # type: ignore[index]
-        kept = [number for number, gone in enumerate(dead) if gone is None or not gone.all()]
-        return Snapshot(tuple(self.segments[number] for number in kept), tuple(dead[number] for number in kept))
+    def without(self, pieces: Array, rows: Array) -> Snapshot:
+        """Without rows of pieces. Pieces of which nothing is left go, too."""
+        removed = list(self.removed)
+        for number in np.unique(pieces).tolist():
+            gone = removed[number]
+            held = Removed.none(len(self.pieces[number])) if gone is None else gone
+            removed[number] = held.with_rows(rows[pieces == number])
+        kept = [number for number, gone in enumerate(removed) if gone is None or len(gone) < gone.length]
+        return Snapshot(tuple(self.pieces[number] for number in kept), tuple(removed[number] for number in kept))
 
 
 def _shared(table: Table, rows: Array, count: int) -> Table:
@@ -237,13 +242,10 @@ def _joined(chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
 def _live(snapshot: Snapshot, number: int, chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     """One segment's result over all chunks, in live row numbers of the snapshot."""
     offsets, rows = _joined(chunks)
-    numbers = snapshot.numbers[number]
-    if numbers is not None:
-        rows = numbers[rows]
-        alive = rows >= 0
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(alive)])
-        offsets, rows = before[offsets], rows[alive]
-    return offsets, rows + np.int32(snapshot.bases[number]) if snapshot.bases[number] else rows
+    gone, base = snapshot.removed[number], int(snapshot.bases[number])
+    if gone is not None:
+        return gone.kept(offsets, rows, base)
+    return offsets, rows + np.int32(base) if base else rows
 
 
 def match_slices(engine: Engine, snapshot: Snapshot, batches: Iterable[EventBatch]) -> Iterator[Matches]:

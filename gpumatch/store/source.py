@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from gpumatch.arrays import Array
+from gpumatch.store.ids import Lookup
 from gpumatch.subscriptions.block import Attributes, Block
 from gpumatch.subscriptions.destinations import Destinations, join_destinations
 from gpumatch.subscriptions.merge import join_blocks
@@ -27,6 +29,10 @@ class Source:
 
     def __len__(self) -> int:
         return self.block.length
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        return Lookup(self.ids)
 
 
 def join_sources(attributes: Attributes, sources: Sequence[Source], keeps: Sequence[Array | None]) -> Source:

@@ -1,76 +1,85 @@
-"""Subscriptions that change: indexed segments, their removed rows, and a tail that is not indexed yet.
+"""Subscriptions that change while they are searched.
 
-Readers see one immutable ``State``, which is swapped for the next. They take no lock unless there is a tail, which
-the first of them indexes. No index is built under the lock for swapping, so adding never waits for a build; and while
-a compaction builds, tails are indexed and subscriptions removed as usual.
+Readers see one immutable snapshot, which is swapped for the next. What was just added is a source; the next reader
+makes it a small segment that is scanned, which takes a millisecond, and waits for nobody. Larger segments are built of
+small ones in the background, or by writers if they are far ahead: a run of pieces is claimed, built into one without a
+lock, and replaced, without the rows that were removed meanwhile.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import os
+from collections.abc import Callable, Collection, Mapping
+from threading import Condition
+from typing import Any, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpumatch.arrays import Array
-from gpumatch.errors import GpumatchError, IdError
+from gpumatch.arrays import Array, pointers
+from gpumatch.errors import GpumatchError, IdError, UnknownIdError
+from gpumatch.store.background import Background
+from gpumatch.store.merging import SCANNED, WORTH, Job, crowded, due, is_new, runs, unindexed
+from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
-from gpumatch.store.snapshot import Snapshot
+from gpumatch.store.snapshot import Piece, Snapshot
 from gpumatch.store.source import Source, join_sources
 from gpumatch.subscriptions.block import Attributes
 from gpumatch.subscriptions.destinations import check_kind
 
-_GROWTH = 2  # a segment at most this many times as large as what follows is merged with it, so that segments stay few
+_JOINED = 8  # sources, at most, before those of about the same size are joined
+_BEHIND = 4 * SCANNED  # rows without an index at which writers build one, lest readers scan more and more
 
-
-class State(NamedTuple):
-    """A snapshot, and the subscriptions added since."""
-
-    snapshot: Snapshot = Snapshot()
-    tail: tuple[Source, ...] = ()
+Find: TypeAlias = "Callable[[Snapshot, Collection[int]], Job | None]"
 
 
 class Store:
     """The subscriptions of a matcher."""
 
-    def __init__(self, attributes: Attributes, build: Callable[[Source], Segment]) -> None:
-        self._attributes, self._build = attributes, build
-        self._state = State()
-        self._tail_ids: set[int | str] = set()  # and ids that are about to be changed
-        self._swapping = threading.Lock()  # held for moments, never while something is built
-        self._changing = threading.RLock()  # held while indexing a tail, removing or replacing
-        self._compacting = threading.Lock()
-        self._kept = 0  # first segments, which a compaction is merging: nobody else may
+    def __init__(
+        self, attributes: Attributes, build: Callable[[Source, bool], Segment], background: bool = True
+    ) -> None:
+        """``build`` makes a segment of a source; the flag says that nothing is searched until it is done."""
+        self._attributes, self._build, self._is_background = attributes, build, background
+        self._state = Snapshot()
         self.routes = False  # has any subscription ever had a destination?
+        self.start_anew()
+        _stores.add(self)
+
+    def start_anew(self) -> None:
+        """Without any threads, as in a forked child."""
+        self._swapping = Condition()  # held by writers for moments; readers take it only if it is free
+        self._claimed: set[int] = set()  # pieces that are being merged
+        self._background = Background(self._tidy) if self._is_background else None
 
     # Contents
 
     def __len__(self) -> int:
-        snapshot, tail = self._state
-        return sum(snapshot.live) + sum(map(len, tail))
+        return len(self._state)
 
     def __contains__(self, name: int | str) -> bool:
-        return name in self._tail_ids or self._state.snapshot.find(name) is not None
+        kind, state = pa.large_string() if isinstance(name, str) else pa.int64(), self._state
+        return kind == self.id_type() and bool(state.find(pa.array([name], kind))[0][0] >= 0)
 
-    def sealed(self) -> Snapshot:
-        """All subscriptions, indexed."""
-        state = self._state
-        if not state.tail:
-            return state.snapshot
-        with self._changing:
+    def searchable(self) -> Snapshot:
+        """All subscriptions: those that were there first have an index, those added since may be scanned."""
+        while True:
             state = self._state
-            if state.tail:
-                self._swap(self._with(state.snapshot, state.tail), len(state.tail))
-            return self._state.snapshot
+            if not any(isinstance(piece, Source) for piece in state.pieces):
+                if self._background is not None and _most_new_rows(state) >= WORTH and due(state, self._claimed):
+                    self._background.wake()  # what is scanned has turned out to take long
+                return state
+            if _is_live(state):
+                return self._scanned(state)
+            if not self._settle(unindexed, patient=True):
+                self._wait()  # for another thread, which builds it
 
     def source(self) -> Source | None:
         """All live subscriptions, as if they had just been added; None if there are none."""
-        snapshot, tail = self._state
-        sources = [*_sources(snapshot), *tail]
-        return join_sources(self._attributes, sources, [None] * len(sources)) if sources else None
+        state = self._state
+        return self._joined(state, Job(0, len(state.pieces))) if state.pieces else None
 
     # Changes
 
@@ -79,110 +88,174 @@ class Store:
 
         ``errors`` are already known. If errors are not collected, the first one is raised and nothing is added.
         """
-        with self._swapping:
-            check_kind(source.destinations, [it.destinations for it in self._all()])
-            errors = {**self._duplicates(source.ids, errors), **errors}
-            if errors and not collect:
-                raise blamed(source.ids[min(errors)].as_py(), errors[min(errors)])
-            if errors:
-                keep = np.ones(len(source), np.bool_)
-                keep[list(errors)] = False
-                source = join_sources(self._attributes, [source], [keep])
-            self._append(source)
-        return errors
+        built: tuple[dict[int, GpumatchError], Piece] | None = None
+        while True:
+            with self._swapping:
+                found = self._wrong(source, errors, collect)
+                if built is not None and built[0].keys() == found.keys():
+                    self._append(built[1])
+                    break
+                kept = self._without(source, found)
+                if not self._is_large(kept):
+                    self._append(kept)
+                    break
+            built = found, self._build(kept, False)  # it is found at once when it is there
+        self._tidy_up()
+        return found
 
     def append(self, source: Source) -> None:
         """Add subscriptions known to be right."""
         with self._swapping:
             self._append(source)
 
-    def remove(self, find: Callable[[Snapshot], Iterable[tuple[int, int]]]) -> None:
-        """Remove the rows of segments that ``find`` returns."""
-        with self._changing:
-            snapshot = self.sealed()
-            self._swap(snapshot.without(find(snapshot)))
-
-    def replace(self, change: Callable[[Snapshot], tuple[Iterable[tuple[int, int]], Source]]) -> None:
-        """Remove rows of segments and add others instead, in one step: readers see old or new.
-
-        ``change`` says which. Meanwhile nobody else can add an id that is about to be added.
-        """
-        with self._changing:
-            before = self.sealed()
-            rows, source = change(before)
-            while not self._reserved(source):  # another thread has just added one of them
-                before = self.sealed()
-                rows, source = change(before)
-            try:
-                self._swap(self._with(before.without(rows), (source,)))
-            finally:
-                with self._swapping:
-                    self._tail_ids.difference_update(source.ids.to_pylist())
-
-    def _reserved(self, source: Source) -> bool:
-        """Keep others from adding these ids, unless one of them is in the tail."""
-        if error := self.other_type(source.ids):
-            raise blamed(source.ids[0].as_py(), error)
-        names = source.ids.to_pylist()
+    def remove(self, names: Any) -> None:
+        """Remove the subscriptions with these ids, an Arrow array."""
         with self._swapping:
-            check_kind(source.destinations, [it.destinations for it in self._all()])
-            if not self._tail_ids.isdisjoint(names):
-                return False
-            self._tail_ids.update(names)
-            self.routes = self.routes or source.destinations is not None
-        return True
+            self._state = self._state.without(*self._found(names))
+        self._tidy_up()
+
+    def replace(self, source: Source, complete: Callable[[Piece, Snapshot, Array, Array], Piece], known: bool) -> None:
+        """Put subscriptions in the place of those with the same ids, in one step: readers see old or new.
+
+        ``known``: all of these ids must be there. ``complete`` adds to them what is kept of the old ones, given piece
+        and row of each, or -1.
+        """
+        piece: Piece = self._build(source, False) if self._is_large(source) else source
+        with self._swapping:
+            if error := self.other_type(source.ids):
+                raise blamed(source.ids[0].as_py(), error)
+            pieces, rows = self._found(source.ids) if known else self._state.find(source.ids)
+            piece = complete(piece, self._state, pieces, rows)
+            self._check_destinations(piece)
+            there = pieces >= 0
+            self._append(piece, self._state.without(pieces[there], rows[there]))
+        self._tidy_up()
 
     def compact(self) -> None:
         """Rebuild everything as one segment, without removed rows.
 
         Subscriptions added or removed meanwhile stay so.
         """
-        with self._compacting:
-            try:
-                with self._changing:
-                    self._kept = len(self._state.snapshot.segments)  # these are rebuilt, so need not be merged first
-                    before = self.sealed()
-                    if self._kept == 0:  # the tail was everything, and has just been built
-                        return
-                    self._kept = len(before.segments)
-                sources = _sources(before)
-                built = self._build(join_sources(self._attributes, sources, [None] * len(sources)))
-                with self._changing:
-                    self._swap(_rebased(built, before, self._state.snapshot))
-            finally:
-                self._kept = 0
+        while self._state.pieces and not self._settle(_everything, patient=True):
+            self._wait()
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start with a snapshot: a saved one, or another matcher's."""
-        self._state = State(snapshot)
-        self.routes = any(segment.destinations is not None for segment in snapshot.segments)
+        self._state = snapshot
+        self.routes = any(piece.destinations is not None for piece in snapshot.pieces)
 
-    def _swap(self, snapshot: Snapshot, sealed: int = 0) -> None:
-        """Publish another snapshot, which includes the first ``sealed`` sources of the tail."""
+    def _append(self, piece: Piece, state: Snapshot | None = None) -> None:
+        """Publish the state, or another one, with one more piece."""
+        state = self._state if state is None else state
+        if len(piece):
+            self.routes = self.routes or piece.destinations is not None
+            state = Snapshot((*state.pieces, piece), (*state.removed, None))
+            state = self._with_few_sources(state)
+        self._state = state
+
+    def _with_few_sources(self, state: Snapshot) -> Snapshot:
+        """The state with sources joined where there are many of about the same size."""
+        free = [isinstance(piece, Source) and id(piece) not in self._claimed for piece in state.pieces]
+        run = crowded(state.live, free, free, _JOINED, 1)
+        if run is None:
+            return state
+        job = Job(*run)
+        return _replaced(state, state, job, self._joined(state, job))
+
+    # Merging
+
+    def _settle(self, find: Find, patient: bool = False) -> bool:
+        """Build what ``find`` says, unless it finds nothing."""
         with self._swapping:
-            left = self._state.tail[sealed:]
-            if sealed:
-                self._tail_ids = {name for source in left for name in source.ids.to_pylist()}
-            self._state = State(snapshot, left)
+            before = self._state
+            job = find(before, self._claimed)
+            if job is None:
+                return False
+            mine = set(map(id, before.pieces[job.first : job.last]))
+            self._claimed |= mine
+        try:
+            source = self._joined(before, job)
+            built = self._build(source, patient) if job.planned else Segment.of_fresh(source, self._attributes)
+            with self._swapping:
+                self._state = _replaced(self._state, before, job, built)
+        finally:
+            with self._swapping:
+                self._claimed -= mine
+                self._swapping.notify_all()
+        return True
 
-    def _append(self, source: Source) -> None:
-        if len(source):
-            self.routes = self.routes or source.destinations is not None
-            self._tail_ids.update(source.ids.to_pylist())
-            self._state = self._state._replace(tail=(*self._state.tail, source))
+    def _wait(self) -> None:
+        """Until nothing is being built."""
+        with self._swapping:
+            self._swapping.wait_for(lambda: not self._claimed)
 
-    def _with(self, snapshot: Snapshot, sources: Sequence[Source]) -> Snapshot:
-        """The snapshot with one more segment, merged with those before it that are not much larger."""
-        segments, dead = list(snapshot.segments), list(snapshot.dead)
-        merged, length = list(sources), sum(map(len, sources))
-        while len(segments) > self._kept and len(segments[-1]) <= _GROWTH * length:
-            last, gone = segments.pop(), dead.pop()
-            merged.insert(0, last.source(None if gone is None else ~gone))
-            length += len(merged[0])
-        source = join_sources(self._attributes, merged, [None] * len(merged))
-        return Snapshot((*segments, self._build(source)), (*dead, None))
+    def _tidy(self) -> bool:
+        """Do the next thing that is due; whether there was any."""
+        return _is_live(self._state) and self._settle(due)
 
-    # Ids
+    def _tidy_up(self) -> None:
+        """After a change: in the background if there is one, and if it keeps pace."""
+        while _is_live(self._state) and _most_new_rows(self._state) > _BEHIND:
+            if not self._tidy():
+                self._wait()
+        if self._background is None:
+            while self._tidy():
+                pass
+        elif _is_live(self._state) and due(self._state, ()) is not None:
+            self._background.wake()
+
+    def _scanned(self, state: Snapshot) -> Snapshot:
+        """The state with segments in place of sources; it is the new one if nothing has changed meanwhile."""
+        found, sources = state, {id(piece) for piece in state.pieces if isinstance(piece, Source)}
+        while (job := _sources(found)) is not None:
+            segment = Segment.of_fresh(self._joined(found, job), self._attributes)
+            found = _replaced(found, found, job, segment)
+        if self._swapping.acquire(blocking=False):
+            try:
+                if self._state is state and sources.isdisjoint(self._claimed):
+                    self._state = found
+            finally:
+                self._swapping.release()
+        return found
+
+    def _joined(self, state: Snapshot, job: Job) -> Source:
+        """The live subscriptions of some pieces."""
+        run = slice(job.first, job.last)
+        sources = [piece if isinstance(piece, Source) else piece.source() for piece in state.pieces[run]]
+        keeps = [None if gone is None else ~gone.mask for gone in state.removed[run]]
+        return join_sources(self._attributes, sources, keeps)
+
+    def _is_large(self, source: Source) -> bool:
+        """Whether readers should not have to scan it."""
+        return len(source) > SCANNED and _is_live(self._state)
+
+    # Checks
+
+    def _wrong(self, source: Source, errors: Mapping[int, GpumatchError], collect: bool) -> dict[int, GpumatchError]:
+        """The error of each subscription that cannot be added; the first is raised unless they are collected."""
+        self._check_destinations(source)
+        found = {**self._duplicates(source.ids, errors), **errors}
+        if found and not collect:
+            raise blamed(source.ids[min(found)].as_py(), found[min(found)])
+        return found
+
+    def _without(self, source: Source, errors: Mapping[int, GpumatchError]) -> Source:
+        if not errors:
+            return source
+        keep = np.ones(len(source), np.bool_)
+        keep[list(errors)] = False
+        return join_sources(self._attributes, [source], [keep])
+
+    def _check_destinations(self, piece: Piece) -> None:
+        check_kind(piece.destinations, [it.destinations for it in self._state.pieces])
+
+    def _found(self, names: Any) -> tuple[Array, Array]:
+        """Piece and row of ids that are all there."""
+        pieces, rows = self._state.find(names)
+        if (lacking := np.flatnonzero(pieces < 0)).size:
+            name = names[int(lacking[0])].as_py()
+            raise blamed(name, UnknownIdError(f"there is no subscription with the id {name!r}"))
+        return pieces, rows
 
     def other_type(self, names: Any) -> IdError | None:
         """The error of ids of another type than the existing ones."""
@@ -196,47 +269,81 @@ class Store:
 
     def id_type(self) -> Any:
         """Type of the existing ids; None if there are none."""
-        return next((it.ids.type for it in self._all() if len(it.ids)), None)
-
-    def _all(self) -> list[Segment | Source]:
-        snapshot, tail = self._state
-        return [*snapshot.segments, *tail]
+        return next((piece.ids.type for piece in self._state.pieces), None)
 
     def _duplicates(self, names: Any, rejected: Mapping[int, GpumatchError]) -> dict[int, GpumatchError]:
         """The error of each id that exists already, occurs twice, or has another type than the existing ones."""
         if error := self.other_type(names):
             return dict.fromkeys(range(len(names)), error)
+        good = np.setdiff1d(np.arange(len(names)), list(rejected)) if rejected else np.arange(len(names))
+        given = names.take(pa.array(good)) if rejected else names
+        there = self._state.find(given)[0] >= 0 if self._state.pieces else np.zeros(len(given), np.bool_)
+        twice = np.zeros(len(given), np.bool_)
+        if pc.count_distinct(given).as_py() < len(given):
+            number = given.dictionary_encode().indices.to_numpy()
+            twice[:] = True
+            twice[np.unique(number, return_index=True)[1]] = False
         errors: dict[int, GpumatchError] = {}
-        if len(self) or self._tail_ids or pc.count_distinct(names).as_py() < len(names):
-            new: set[int | str] = set()
-            for at, name in enumerate(names.to_pylist()):
-                if at in rejected:
-                    continue
-                if name in self:
-                    errors[at] = IdError(f"the id {name!r} is there already; use replace() to change it")
-                elif name in new:
-                    errors[at] = IdError(f"the id {name!r} occurs twice; ids must differ")
-                new.add(name)
+        for at in np.flatnonzero(there | twice).tolist():
+            problem = "is there already; use replace() to change it" if there[at] else "occurs twice; ids must differ"
+            errors[int(good[at])] = IdError(f"the id {given[at].as_py()!r} {problem}")
         return errors
 
 
-def _sources(snapshot: Snapshot) -> list[Source]:
-    """The live subscriptions of the segments."""
-    keeps: list[Array | None] = [None if dead is None else ~dead for dead in snapshot.dead]
-    return [segment.source(keep) for segment, keep in zip(snapshot.segments, keeps, strict=True)]
+_stores: WeakSet[Store] = WeakSet()
 
 
-def _rebased(built: Segment, before: Snapshot, now: Snapshot) -> Snapshot:
-    """A segment of everything that lived before, and what has changed since: more segments, and removed rows."""
-    current = {id(segment): dead for segment, dead in zip(now.segments, now.dead, strict=True)}
-    gone: list[int | str] = []
-    for segment, dead in zip(before.segments, before.dead, strict=True):
-        after = current.pop(id(segment), np.ones(len(segment), np.bool_))  # a segment that is gone has no rows left
-        if after is not None:
-            gone += segment.ids.filter(pa.array(after if dead is None else after & ~dead)).to_pylist()
-    since = [(segment, dead) for segment, dead in zip(now.segments, now.dead, strict=True) if id(segment) in current]
-    snapshot = Snapshot((built, *(segment for segment, _ in since)), (None, *(dead for _, dead in since)))
-    return snapshot.without((0, built.row_of[name]) for name in gone)
+def _after_fork() -> None:
+    for store in list(_stores):
+        store.start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _is_live(state: Snapshot) -> bool:
+    """Whether there is an index to search: what is added from then on must not make readers wait."""
+    return not all(map(is_new, state.pieces))
+
+
+def _most_new_rows(state: Snapshot) -> int:
+    """Rows without an index, one after another: as soon as they are not claimed it is due."""
+    return max((sum(state.live[a:b]) for a, b in runs(list(map(is_new, state.pieces)))), default=0)
+
+
+def _everything(state: Snapshot, claimed: Collection[int]) -> Job | None:
+    """All pieces, once nobody else is merging any."""
+    return None if claimed or not state.pieces else Job(0, len(state.pieces))
+
+
+def _sources(state: Snapshot) -> Job | None:
+    """The first pieces, one after another, that are sources."""
+    marks = [isinstance(piece, Source) for piece in state.pieces]
+    return next((Job(*run, planned=False) for run in runs(marks)), None)
+
+
+def _replaced(now: Snapshot, before: Snapshot, job: Job, built: Piece) -> Snapshot:
+    """The snapshot with one piece in place of those of a job, without what was removed since ``before``."""
+    run = {id(piece): at for at, piece in enumerate(before.pieces) if job.first <= at < job.last}
+    there = {run[id(piece)]: gone for piece, gone in zip(now.pieces, now.removed, strict=True) if id(piece) in run}
+    if not there:  # all was removed
+        return now
+    bases = pointers(np.array(before.live[job.first : job.last]))
+    removed = [np.zeros(0, np.int64)]
+    for at, base in zip(range(job.first, job.last), bases[:-1], strict=True):
+        length, old = len(before.pieces[at]), before.removed[at]
+        new = there[at] if at in there else Removed.of(np.ones(length, np.bool_))  # a piece without rows is dropped
+        if new is not old and new is not None:
+            rows = np.flatnonzero(new.mask)
+            numbers = rows if old is None else old.numbers(rows)
+            removed.append(base + numbers[numbers >= 0])
+    pairs = list(zip(now.pieces, now.removed, strict=True))
+    place = next(at for at, (piece, _) in enumerate(pairs) if id(piece) in run)
+    pairs[place : place + len(there)] = [(built, None)]  # they still lie side by side
+    snapshot = Snapshot(tuple(piece for piece, _ in pairs), tuple(gone for _, gone in pairs))
+    rows = np.concatenate(removed)
+    return snapshot.without(np.full(len(rows), place), rows)
 
 
 def blamed(id: Any, error: GpumatchError) -> GpumatchError:

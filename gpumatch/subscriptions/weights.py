@@ -49,10 +49,10 @@ def heaviest_first(ids: Any, weights: Array) -> Array:
     return rank
 
 
-def top_rows(offsets: Array, rows: Array, rank: Array, most: int) -> tuple[Array, Array]:
-    """The first ``most`` rows of each event by rank, in its order."""
+def top_rows(offsets: Array, rows: Array, ranks: Array, most: int) -> tuple[Array, Array]:
+    """The first ``most`` rows of each event, and in the order, that their ranks say."""
     counts = np.diff(offsets)
     event = np.repeat(np.arange(len(counts)), counts)
-    ranked = np.argsort(event * len(rank) + rank[rows])
+    ranked = np.lexsort((ranks, event))
     within = np.arange(len(rows)) - np.repeat(offsets[:-1] - offsets[0], counts)
     return pointers(np.minimum(counts, most)), rows[ranked[within < most]]

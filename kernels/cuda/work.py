@@ -128,3 +128,21 @@ def to_rows(keys, clause_row, found, counts):
             if row >= 0:
                 key = ((keys[i] >> 32) << 32) | row
         keep(key, tile, found, counts, marks)
+
+
+@kernel("void(i8[::1], u4[::1], i4[::1], i8, i8[::1], i8[::1])")
+def to_numbers(keys, removed, before, base, found, counts):
+    """Keys with the numbers of live rows, from ``base`` on, instead of rows; ``removed`` has a bit for each row.
+
+    ``before`` counts the removed rows before each word of them.
+    """
+    marks = cuda.shared.array(MARKS, uint32)
+    for tile in range(cuda.blockIdx.x, counts.size, cuda.gridDim.x):
+        i = tile * cuda.blockDim.x + cuda.threadIdx.x
+        key = int64(NOTHING)
+        if i < keys.size:
+            row = keys[i] & CLAUSE
+            word, bit = removed[row >> 5], uint32(1) << uint32(row & 31)
+            if (word & bit) == 0:
+                key = keys[i] + base - before[row >> 5] - cuda.popc(word & (bit - uint32(1)))
+        keep(key, tile, found, counts, marks)

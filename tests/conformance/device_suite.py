@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import gpumatch as gm
 from gpumatch.device_memory import is_device_array, library, to_host
 from gpumatch.index import KINDS, IndexParams
+from gpumatch.store.merging import unindexed
 from tests.conformance.devices import new_matcher, sized
 from tests.conformance.test_oracle import each_variant
 from tests.subscriptions.test_destinations import add, cases, check
@@ -311,6 +312,7 @@ def test_rate_is_that_of_a_count(budget: int, monkeypatch: pytest.MonkeyPatch) -
         matcher.add(dict(enumerate(TEXTS)))
         matcher.stats()
         matcher.add({900: "x < 3 OR x > 7"})
+        assert matcher._store._settle(unindexed)
     monkeypatch.setattr(mine._engine._card, "budget", budget)
     events = [*EVENTS, *({"x": x, "y": y} for x in range(9) for y in (0.5, 2.0, 9.0))]
     found, true = int(mine.count(events).sum()), int(exact.count(events).sum())

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 import gpumatch as gm
 from gpumatch.kernels.tama import MOST
+from gpumatch.store.merging import unindexed
 from tests.conformance.test_oracle import cases, expected
 from tests.examples import examples, later
 
@@ -323,6 +324,7 @@ def test_every_segment_keeps_the_bound() -> None:
     low = np.random.default_rng(9).random((2, 40)) * 0.7
     for each in (matcher, exact):
         each.add_ranges(np.arange(5000, 5040), {f"x{d}": (low[d], low[d] + 0.3) for d in range(2)})
+        assert each._store._settle(unindexed)
     rate = rate_of(matcher, exact, events)
     parts = [part for segment in matcher.stats()["segments"] for part in segment["parts"]]
     assert len(parts) == 2

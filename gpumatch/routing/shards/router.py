@@ -43,8 +43,8 @@ class Entries:
     def of(cls, grid: Grid, matcher: Matcher) -> Entries:
         snapshot = matcher._seal()
         found = []
-        for segment, dead in zip(snapshot.segments, snapshot.dead, strict=True):
-            living = np.ones(len(segment), np.bool_) if dead is None else ~dead
+        for segment, gone in zip(snapshot.segments, snapshot.removed, strict=True):
+            living = np.ones(len(segment), np.bool_) if gone is None else ~gone.mask
             found.append(Relaxed.of(grid, segment.book, segment.table).some(living))
         rows = [np.zeros((0, _FIELDS), np.uint16), *(one.rows for one in found)]
         return cls(distinct(np.concatenate(rows)), any(one.always for one in found))

@@ -1,0 +1,106 @@
+"""Rows by their ids, and the ids of the rows that live, without a Python object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpumatch.arrays import Array, bytes_of
+from gpumatch.kernels import ids as kernels
+from gpumatch.store.removed import Removed
+
+_FEW = 4096  # ids up to which a dict is made faster than a table, and takes little room
+_SHARE = 8  # with one in so many live rows to look up, the ids of all are put together, and kept
+
+
+class Lookup:
+    """Rows by id, for an Arrow array of distinct ids, int64 or large_string."""
+
+    def __init__(self, ids: Any) -> None:
+        self._ids = ids
+
+    def rows(self, names: Any) -> Array:
+        """The row of each name, -1 if there is none. ``names`` is an Arrow array of the same type."""
+        if len(self._ids) <= _FEW:
+            return np.array([self._few.get(name, -1) for name in names.to_pylist()], np.int64)
+        rows = np.empty(len(names), np.int64)
+        kernels.look_up(*self._bytes, self._slots, *_bytes(names), rows)
+        return rows
+
+    @cached_property
+    def _few(self) -> dict[int | str, int]:
+        return {name: row for row, name in enumerate(self._ids.to_pylist())}
+
+    @cached_property
+    def _bytes(self) -> tuple[Array, Array]:
+        return _bytes(self._ids)
+
+    @cached_property
+    def _slots(self) -> Array:
+        slots = np.full(1 << (2 * len(self._ids) - 1).bit_length(), kernels.EMPTY, np.int32)
+        kernels.fill(*self._bytes, slots)
+        return slots
+
+
+def _bytes(ids: Any) -> tuple[Array, Array]:
+    """Data and offsets; eight bytes for each integer."""
+    if ids.type == pa.int64():
+        return ids.to_numpy().view(np.uint8), np.arange(0, 8 * len(ids) + 1, 8)
+    return bytes_of(ids)
+
+
+class LiveIds:
+    """The ids of live rows by their numbers: those of the first piece, then of the second, and so on."""
+
+    def __init__(self, kind: Any, ids: Sequence[Any], removed: Sequence[Removed | None], bases: Array) -> None:
+        """``bases``: the number of the first live row of each piece; the last one is the number of all."""
+        self.type, self._ids, self._removed, self._bases = kind, ids, removed, bases
+
+    def __len__(self) -> int:
+        return int(self._bases[-1])
+
+    def __getitem__(self, number: int) -> Any:
+        return self._ids[0][number] if self._is_plain else self.take(pa.array([number]))[0]
+
+    def take(self, numbers: Any) -> Any:
+        """The ids of an Arrow array of numbers, as an Arrow array."""
+        if self._is_plain or "array" in self.__dict__ or len(numbers) > len(self) // _SHARE:
+            return self.array.take(numbers)
+        piece, rows = self.places(numbers.to_numpy())
+        order = np.argsort(piece, kind="stable")
+        starts = np.searchsorted(piece[order], np.arange(len(self._ids) + 1))
+        found = [
+            ids.take(pa.array(rows[order[a:b]])) for ids, a, b in zip(self._ids, starts[:-1], starts[1:], strict=True)
+        ]
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_arrays([pa.array([], self.type), *found]).take(pa.array(back))
+
+    def places(self, numbers: Array) -> tuple[Array, Array]:
+        """Piece and row of each number."""
+        piece = np.searchsorted(self._bases, numbers, side="right") - 1
+        rows = numbers - self._bases[piece]
+        for at, removed in enumerate(self._removed):
+            mine = piece == at
+            if removed is not None and mine.any():
+                rows[mine] = removed.rows(rows[mine])
+        return piece, rows
+
+    @property
+    def _is_plain(self) -> bool:
+        return len(self._ids) == 1 and self._removed[0] is None
+
+    @cached_property
+    def array(self) -> Any:
+        """All of them."""
+        if self._is_plain:
+            return self._ids[0]
+        kept = [
+            ids if gone is None else ids.filter(pa.array(~gone.mask))
+            for ids, gone in zip(self._ids, self._removed, strict=True)
+        ]
+        return pa.concat_arrays([pa.array([], self.type), *kept])
