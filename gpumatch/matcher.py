@@ -81,6 +81,7 @@ class Matcher:
         if self.device != "cpu" and self._requested is not None:
             kind_of(self._requested).check_device()
         self._engine = _engine(self.device)
+        self._background = background
         self._store = Store(self._attributes, self._build, background)
         self._observed: tuple[EventBatch, ...] = ()
         self._met: tuple[EventBatch, ...] = ()  # some events that were matched
@@ -236,7 +237,7 @@ class Matcher:
     def _subset(self, source: Source) -> Matcher:
         """A matcher like this one, with some of the subscriptions."""
         index = "auto" if self._requested is None else self._requested
-        subset = Matcher(self.schema, index, self.device, self._memory_limit)
+        subset = Matcher(self.schema, index, self.device, self._memory_limit, self._background)
         subset._observed, subset._met = self._observed, self._met
         subset._store.append(source)
         subset._store.routes = self._store.routes
@@ -436,7 +437,8 @@ class Matcher:
 
         Arrays are copied when the first events are matched there, and go back to the memory pool with the matcher.
         """
-        there = Matcher(self.schema, "auto" if self._requested is None else self._requested, device, self._memory_limit)
+        index = "auto" if self._requested is None else self._requested
+        there = Matcher(self.schema, index, device, self._memory_limit, self._background)
         there._store.restore(self._seal())
         there._observed, there._store.routes = self._observed, self._store.routes
         return there
@@ -448,7 +450,7 @@ class Matcher:
 
         ``path`` may be a URI instead: ``s3://``, ``gs://``, ``abfss://`` or ``hdfs://``.
         """
-        snapshot = self._seal()
+        snapshot = self._store.indexed()
         asked = "auto" if self._requested is None else self._requested.to_dict()
         searching = any(segment.attributes.owners for segment in snapshot.segments)
         meta = {
@@ -461,7 +463,13 @@ class Matcher:
         storage.write(path, meta, stored)
 
 
-def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, verify: Verify = "once") -> Matcher:
+def load(
+    path: str | os.PathLike[str],
+    device: str = "auto",
+    mmap: bool = True,
+    verify: Verify = "once",
+    background: bool = True,
+) -> Matcher:
     """A matcher from a saved index, detached from its directory: changes stay in memory.
 
     ``path`` may be a URI, as for ``save``: then this machine keeps a copy.
@@ -469,16 +477,17 @@ def load(path: str | os.PathLike[str], device: str = "auto", mmap: bool = True, 
     ``mmap`` maps the arrays instead of reading them. ``verify="once"`` compares checksums, which reads every file,
     where this user has not done so on this machine since the files last changed. ``"full"`` always does, and makes sure
     that all values are safe to use: for an index from somebody whom you do not trust. ``"size"`` compares only sizes.
+    ``background``: as for ``Matcher``.
     """
-    return from_stored(storage.read(path, mmap, verify), device)
+    return from_stored(storage.read(path, mmap, verify), device, background)
 
 
-def from_stored(stored: Stored, device: str) -> Matcher:
+def from_stored(stored: Stored, device: str, background: bool = True) -> Matcher:
     """A matcher of what was read."""
     with understood():
         asked = stored.meta["index"]
         index = "auto" if asked == "auto" else params_from(asked)
-        matcher = Matcher(stored.meta["schema"], index, device, stored.meta["memory_limit"])
+        matcher = Matcher(stored.meta["schema"], index, device, stored.meta["memory_limit"], background)
         found = [segment_from(facts, arrays, matcher._attributes, stored.full) for facts, arrays in stored.segments]
         check_kinds([segment for segment, _ in found])
     matcher._store.restore(Snapshot(tuple(segment for segment, _ in found), tuple(gone for _, gone in found)))

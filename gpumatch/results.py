@@ -31,14 +31,15 @@ class Matches:
     __slots__ = ("_column", "_ids", "_made", "_offsets", "_rows")
 
     def __init__(self, offsets: Array, rows: Array, ids: Any, column: str = "subscription") -> None:
-        """``ids``: the ids, int64 or string, in row order: an Arrow array, or what makes it when all of them are needed
-        (``array``) and else looks up those of some rows (``take``). ``column``: their name in tables.
+        """``ids``: the ids, int64 or string, in row order: an Arrow array, or what looks up those of some rows by
+        ``take``, and makes them all if need be (``array``). ``column``: their name in tables.
 
         ``offsets`` and ``rows`` are both on the host or both on a device.
         """
         if pa.types.is_string(ids.type):
             ids = ids.cast(pa.large_string())  # the ids of many pairs outgrow 32-bit offsets
-        self._made, self._ids, self._column = (offsets, rows), ids, column
+        self._made, self._column = (offsets, rows), column
+        self._ids = ids if isinstance(ids, pa.Array) or not ids.is_plain else ids.array
         self._offsets: Array | None = None
         self._rows: Array | None = None
 
@@ -112,7 +113,7 @@ class Matches:
 
     def _take(self, first: int, last: int) -> list[int | str]:
         rows = self.rows[self.offsets[first] : self.offsets[last]]
-        if len(rows) <= _FEW:
+        if len(rows) <= _FEW and isinstance(self._ids, pa.Array):
             return [self._ids[row].as_py() for row in rows.tolist()]
         ids: list[int | str] = self._ids.take(pa.array(rows)).to_pylist()
         return ids

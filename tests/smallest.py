@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALLEST: dict[str, dict[str, int]] = {
-    "gpumatch/store/store.py": {"_JOINED": 2},
+    "gpumatch/store/store.py": {"_JOINED": 2, "_ROUNDS": 1},
     "gpumatch/store/merging.py": {"SCANNED": 2, "WORTH": 1, "_FRESH": 1, "_SHARE": 1, "_TIER": 2},
     "gpumatch/store/ids.py": {"_FEW": 0, "_SHARE": 1},
     "gpumatch/store/removed.py": {"_SPARE": 1},

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpumatch as gm
 from gpumatch.results import Matches
 
 WORDS = pa.array(["a", "b", "é", "d"])
@@ -140,3 +141,16 @@ def test_lists_of_any_size(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = matches([[0, 2], [], [3]]).to_lists()
     assert found.to_pylist() == [["a", "é"], [], ["d"]]
     assert pa.types.is_large_list(found.type) == (most == 0)
+
+
+def test_a_few_ids_of_several_segments() -> None:
+    """They are looked up at once, or one by one if there is a single array."""
+    matcher = gm.Matcher({"x": "int64"}, index="scan")
+    for first in range(0, 30, 10):
+        matcher.add(dict.fromkeys(range(first, first + 10), "x > 0"))
+        matcher.match_one({"x": 1})
+    assert matcher.match([{"x": 1}]).ids(0) == list(range(30))
+    matcher.remove(range(3, 30))
+    assert matcher.match_one({"x": 1}) == [0, 1, 2]
+    matcher.compact()
+    assert matcher.match_one({"x": 1}) == [0, 1, 2]

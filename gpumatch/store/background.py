@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from weakref import WeakMethod
 
-_LOG = logging.getLogger("gpumatch")
+LOG = logging.getLogger("gpumatch")
+FAILED = "gpumatch could not merge what was added, which is searched as it is; it tries again after the next change"
 
 
 class Background:
@@ -16,7 +17,12 @@ class Background:
     def __init__(self, step: Callable[[], bool]) -> None:
         self._step = WeakMethod(step)
         self._lock = threading.Lock()
-        self._is_running = self._is_wanted = False
+        self._is_running = self._is_wanted = self._has_failed = False
+
+    def nudge(self) -> None:
+        """There may be something to do, though nothing has changed."""
+        if not self._has_failed:
+            self.wake()
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -27,7 +33,7 @@ class Background:
             self._is_running = True
         try:
             threading.Thread(target=self._run, name="gpumatch-store").start()
-        except RuntimeError:  # the program ends, or the system has no more threads: it is done later, or not needed
+        except Exception:  # the program ends, or the system has no more threads: it is done later, or not needed
             self._is_running = False
 
     def _run(self) -> None:
@@ -35,9 +41,10 @@ class Background:
             step = self._step()
             try:
                 more = step is not None and step()
-            except Exception:  # what it would have built stays as it is, and is searched
-                _LOG.exception("gpumatch could not merge what was added; it tries again after the next change")
-                more = False
+                self._has_failed = False
+            except Exception:
+                LOG.exception(FAILED)
+                more, self._has_failed = False, True
             del step
             if more:
                 with self._lock:

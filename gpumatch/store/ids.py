@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from gpumatch.arrays import Array, bytes_of
 from gpumatch.kernels import ids as kernels
+from gpumatch.store.lazy import lazy
 from gpumatch.store.removed import Removed
 
 _FEW = 4096  # ids up to which a dict is made faster than a table, and takes little room
@@ -31,15 +31,19 @@ class Lookup:
         kernels.look_up(*self._bytes, self._slots, *_bytes(names), rows)
         return rows
 
-    @cached_property
+    def fill(self) -> None:
+        """Make now what looking up needs."""
+        self.rows(self._ids.slice(0, 1))
+
+    @lazy
     def _few(self) -> dict[int | str, int]:
         return {name: row for row, name in enumerate(self._ids.to_pylist())}
 
-    @cached_property
+    @lazy
     def _bytes(self) -> tuple[Array, Array]:
         return _bytes(self._ids)
 
-    @cached_property
+    @lazy
     def _slots(self) -> Array:
         slots = np.full(1 << (2 * len(self._ids) - 1).bit_length(), kernels.EMPTY, np.int32)
         kernels.fill(*self._bytes, slots)
@@ -64,11 +68,11 @@ class LiveIds:
         return int(self._bases[-1])
 
     def __getitem__(self, number: int) -> Any:
-        return self._ids[0][number] if self._is_plain else self.take(pa.array([number]))[0]
+        return self._ids[0][number] if self.is_plain else self.take(pa.array([number]))[0]
 
     def take(self, numbers: Any) -> Any:
         """The ids of an Arrow array of numbers, as an Arrow array."""
-        if self._is_plain or "array" in self.__dict__ or len(numbers) > len(self) // _SHARE:
+        if self.is_plain or "array" in self.__dict__ or len(numbers) > len(self) // _SHARE:
             return self.array.take(numbers)
         piece, rows = self.places(numbers.to_numpy())
         order = np.argsort(piece, kind="stable")
@@ -91,13 +95,13 @@ class LiveIds:
         return piece, rows
 
     @property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
         return len(self._ids) == 1 and self._removed[0] is None
 
-    @cached_property
+    @lazy
     def array(self) -> Any:
         """All of them."""
-        if self._is_plain:
+        if self.is_plain:
             return self._ids[0]
         kept = [
             ids if gone is None else ids.filter(pa.array(~gone.mask))

@@ -32,19 +32,26 @@ def is_new(piece: Piece) -> bool:
 
 def due(state: Snapshot, claimed: Collection[int]) -> Job | None:
     """What should be merged next. Pieces whose ``id`` is claimed are being merged already."""
+    if (job := due_new(state, claimed)) is not None:
+        return job
     free = [id(piece) not in claimed for piece in state.pieces]
     new = [one and is_new(piece) for one, piece in zip(free, state.pieces, strict=True)]
-    for first, last in runs(new):
-        if sum(state.live[first:last]) > SCANNED or _is_slow(state, first, last):
-            return Job(first, last)
-        if last - first > _FRESH:
-            return Job(first, last, planned=False)
     for at, gone in enumerate(state.removed):
         if gone is not None and free[at] and not new[at] and 2 * len(gone) > gone.length:
             return Job(at, at + 1)
     old = [one and not other for one, other in zip(free, new, strict=True)]
     run = crowded(state.live, free, old, _TIER, SCANNED)
     return None if run is None else Job(*run)
+
+
+def due_new(state: Snapshot, claimed: Collection[int]) -> Job | None:
+    """The same, of what has no index yet."""
+    for first, last in runs([is_new(piece) and id(piece) not in claimed for piece in state.pieces]):
+        if sum(state.live[first:last]) > SCANNED or _is_slow(state, first, last):
+            return Job(first, last)
+        if last - first > _FRESH:
+            return Job(first, last, planned=False)
+    return None
 
 
 def _is_slow(state: Snapshot, first: int, last: int) -> bool:

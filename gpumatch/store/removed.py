@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from gpumatch.arrays import Array, pointers
 from gpumatch.kernels import removed as kernels
+from gpumatch.store.lazy import lazy
 
 _SPARE = 16  # pages that a pool has room for at first
+
+_writing = threading.Lock()  # held for microseconds: versions of two matchers may share a pool
+
+
+def _after_fork() -> None:
+    """The thread that held the lock may not be there."""
+    global _writing
+    _writing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Pool:
@@ -21,7 +34,6 @@ class _Pool:
         self.bits = np.zeros((pages, kernels.WORDS), np.uint64)
         self.ranks = np.zeros((pages, kernels.WORDS), np.uint16)
         self.used = 1
-        self.writing = threading.Lock()  # versions of two matchers may share a pool
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,7 @@ class Removed:
         """How many rows are removed."""
         return int(self.before[-1])
 
-    @cached_property
+    @lazy
     def before(self) -> Array:
         """How many rows are removed before each span."""
         return pointers(self.count)
@@ -58,7 +70,7 @@ class Removed:
         rows = np.unique(rows)
         needed = len(np.unique(rows >> kernels.SPAN))
         page, count, pool = self.page.copy(), self.count.copy(), self.pool
-        with pool.writing:
+        with _writing:
             if pool.used + needed <= len(pool.bits):
                 pool.used = kernels.remove(pool.bits, pool.ranks, page, count, pool.used, rows)
                 return Removed(self.length, pool, page, count)

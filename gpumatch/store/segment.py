@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from operator import index as index_of
 from typing import Any
 
@@ -25,6 +24,7 @@ from gpumatch.index.planner import Choice, PlannedPart, Request, Usage, checked,
 from gpumatch.parallel import threads
 from gpumatch.store.checks import check_columns, check_parts, check_safe, component, strings
 from gpumatch.store.ids import Lookup
+from gpumatch.store.lazy import lazy
 from gpumatch.store.removed import Removed
 from gpumatch.store.source import Source
 from gpumatch.subscriptions.block import Attributes
@@ -109,24 +109,24 @@ class Segment:
         """Microseconds per event that matching has taken so far; 0 if it was not matched on the CPU."""
         return sum(part.usage.measured or 0.0 for part in self.parts)
 
-    @cached_property
+    @lazy
     def events(self) -> int:
         """How many events to match together."""
         return min(kind_of(part.index.params).events(part.index) for part in self.parts)
 
-    @cached_property
+    @lazy
     def ascending(self) -> bool:
         """Are the rows that an event satisfies found in ascending order, without repeats?"""
         return len(self.parts) == 1 and bool(self.parts[0].index.meta.get("ascending"))
 
-    @cached_property
+    @lazy
     def used(self) -> Array:
         """Which attributes predicates test."""
         used = np.zeros(len(self.attributes), np.bool_)
         used[self.table.columns()[0]] = True
         return used
 
-    @cached_property
+    @lazy
     def lookup(self) -> Lookup:
         return Lookup(self.ids)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -16,6 +15,7 @@ from gpumatch.events.batch import EventBatch
 from gpumatch.index import merge
 from gpumatch.results import Matches
 from gpumatch.store.ids import LiveIds
+from gpumatch.store.lazy import lazy
 from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
 from gpumatch.store.source import Source
@@ -48,25 +48,25 @@ class Snapshot:
         """How many subscriptions there are."""
         return int(self.bases[-1])
 
-    @cached_property
+    @lazy
     def ids(self) -> LiveIds:
         """Live ids in insertion order."""
         arrays = [piece.ids for piece in self.pieces]
         return LiveIds(arrays[0].type if arrays else pa.int64(), arrays, self.removed, self.bases)
 
-    @cached_property
+    @lazy
     def bases(self) -> Array:
         """The number of live rows before each piece; the last one is the number of all."""
         return pointers(np.array(self.live, np.int64))
 
-    @cached_property
+    @lazy
     def live(self) -> list[int]:
         return [
             len(piece) - (0 if gone is None else len(gone))
             for piece, gone in zip(self.pieces, self.removed, strict=True)
         ]
 
-    @cached_property
+    @lazy
     def destinations(self) -> Destinations | None:
         """Destinations of the live rows."""
         joined = []
@@ -75,7 +75,7 @@ class Snapshot:
             joined.append((None if own is None else own.filter(None if gone is None else ~gone.mask), live))
         return join_destinations(joined)
 
-    @cached_property
+    @lazy
     def weights(self) -> Array | None:
         """Of the live rows; None if there is none."""
         pieces = []
@@ -91,7 +91,7 @@ class Snapshot:
         some, at = np.unique(numbers, return_inverse=True)
         return heaviest_first(self.ids.take(pa.array(some)), self._weights_at(*self.ids.places(some)))[at]
 
-    @cached_property
+    @lazy
     def _rank(self) -> Array:
         weights = np.full(len(self), np.nan) if self.weights is None else self.weights
         return heaviest_first(self.ids.array, weights)
@@ -103,7 +103,7 @@ class Snapshot:
                 found[pieces == number] = piece.weights[rows[pieces == number]]
         return found
 
-    @cached_property
+    @lazy
     def by_destination(self) -> list[tuple[Segment, Table]]:
         """Segments that have destinations, with tables whose rows are the numbers of destinations."""
         if self.destinations is None:
@@ -117,7 +117,7 @@ class Snapshot:
                 found.append((segment, _shared(segment.table, rows, count)))
         return found
 
-    @cached_property
+    @lazy
     def as_one(self) -> list[tuple[Segment, Table]]:
         """Segments with tables that have a single row, 0, for all live subscriptions."""
         found = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from gpumatch.arrays import Array
 from gpumatch.store.ids import Lookup
+from gpumatch.store.lazy import lazy
 from gpumatch.subscriptions.block import Attributes, Block
 from gpumatch.subscriptions.destinations import Destinations, join_destinations
 from gpumatch.subscriptions.merge import join_blocks
@@ -30,7 +30,7 @@ class Source:
     def __len__(self) -> int:
         return self.block.length
 
-    @cached_property
+    @lazy
     def lookup(self) -> Lookup:
         return Lookup(self.ids)
 

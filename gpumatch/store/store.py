@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from gpumatch.arrays import Array, pointers
 from gpumatch.errors import GpumatchError, IdError, UnknownIdError
-from gpumatch.store.background import Background
-from gpumatch.store.merging import SCANNED, WORTH, Job, crowded, due, is_new, runs, unindexed
+from gpumatch.store.background import FAILED, LOG, Background
+from gpumatch.store.merging import SCANNED, WORTH, Job, crowded, due, due_new, is_new, runs, unindexed
 from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
 from gpumatch.store.snapshot import Piece, Snapshot
@@ -29,6 +29,7 @@ from gpumatch.store.source import Source, join_sources
 from gpumatch.subscriptions.block import Attributes
 from gpumatch.subscriptions.destinations import check_kind
 
+_ROUNDS = 8  # of indexing what others keep adding
 _JOINED = 8  # sources, at most, before those of about the same size are joined
 _BEHIND = 4 * SCANNED  # rows without an index at which writers build one, lest readers scan more and more
 
@@ -44,6 +45,7 @@ class Store:
         """``build`` makes a segment of a source; the flag says that nothing is searched until it is done."""
         self._attributes, self._build, self._is_background = attributes, build, background
         self._state = Snapshot()
+        self._is_live = False  # is it in use? Then nobody should wait for an index of what is added
         self.routes = False  # has any subscription ever had a destination?
         self.start_anew()
         _stores.add(self)
@@ -67,14 +69,26 @@ class Store:
         """All subscriptions: those that were there first have an index, those added since may be scanned."""
         while True:
             state = self._state
-            if not any(isinstance(piece, Source) for piece in state.pieces):
-                if self._background is not None and _most_new_rows(state) >= WORTH and due(state, self._claimed):
-                    self._background.wake()  # what is scanned has turned out to take long
+            rows = _source_rows(state)
+            if rows <= _BEHIND and (self._is_live or not all(map(is_new, state.pieces))):
+                self._is_live = True
+                if rows:
+                    return self._scanned(state)
+                if self._background is not None and _most_new_rows(state, ()) >= WORTH and due(state, self._claimed):
+                    self._background.nudge()  # what is scanned has turned out to take long
                 return state
-            if _is_live(state):
-                return self._scanned(state)
-            if not self._settle(unindexed, patient=True):
+            if not state.pieces:
+                return state
+            if not self._settle(self._unindexed, patient=not self._is_live):
                 self._wait()  # for another thread, which builds it
+
+    def indexed(self) -> Snapshot:
+        """All subscriptions, in segments with an index, but for some that are being added."""
+        self.searchable()
+        for _ in range(_ROUNDS):
+            if not self._settle(unindexed):
+                break
+        return self.searchable()
 
     def source(self) -> Source | None:
         """All live subscriptions, as if they had just been added; None if there are none."""
@@ -138,10 +152,11 @@ class Store:
         """
         while self._state.pieces and not self._settle(_everything, patient=True):
             self._wait()
+        self._is_live = self._is_live or bool(self._state.pieces)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start with a snapshot: a saved one, or another matcher's."""
-        self._state = snapshot
+        self._state, self._is_live = snapshot, bool(snapshot.pieces)
         self.routes = any(piece.destinations is not None for piece in snapshot.pieces)
 
     def _append(self, piece: Piece, state: Snapshot | None = None) -> None:
@@ -166,16 +181,21 @@ class Store:
 
     def _settle(self, find: Find, patient: bool = False) -> bool:
         """Build what ``find`` says, unless it finds nothing."""
-        with self._swapping:
-            before = self._state
-            job = find(before, self._claimed)
-            if job is None:
-                return False
-            mine = set(map(id, before.pieces[job.first : job.last]))
-            self._claimed |= mine
+        mine: set[int] = set()
+        if self._is_live and 0 < _source_rows(self._state) <= _BEHIND:
+            self._scanned(self._state)  # else every search would, until this is done
         try:
+            with self._swapping:
+                before = self._state
+                job = find(before, self._claimed)
+                if job is None:
+                    return False
+                mine = set(map(id, before.pieces[job.first : job.last]))
+                self._claimed |= mine
             source = self._joined(before, job)
             built = self._build(source, patient) if job.planned else Segment.of_fresh(source, self._attributes)
+            if self._is_live:
+                built.lookup.fill()  # the next writer needs it
             with self._swapping:
                 self._state = _replaced(self._state, before, job, built)
         finally:
@@ -191,18 +211,26 @@ class Store:
 
     def _tidy(self) -> bool:
         """Do the next thing that is due; whether there was any."""
-        return _is_live(self._state) and self._settle(due)
+        return self._is_live and self._settle(due)
 
     def _tidy_up(self) -> None:
-        """After a change: in the background if there is one, and if it keeps pace."""
-        while _is_live(self._state) and _most_new_rows(self._state) > _BEHIND:
-            if not self._tidy():
-                self._wait()
-        if self._background is None:
-            while self._tidy():
+        """After a change, which has been made: in the background if there is one, and if it keeps pace."""
+        if not self._is_live:
+            return
+        try:
+            while _most_new_rows(self._state, self._claimed) > _BEHIND and self._settle(due_new):
                 pass
-        elif _is_live(self._state) and due(self._state, ()) is not None:
+            while self._background is None and self._tidy():
+                pass
+        except Exception:
+            LOG.exception(FAILED)
+            return
+        if self._background is not None and due(self._state, ()) is not None:
             self._background.wake()
+
+    def _unindexed(self, state: Snapshot, claimed: Collection[int]) -> Job | None:
+        """At first nothing is searched before all that is there has an index, whoever builds it."""
+        return None if claimed and not self._is_live else unindexed(state, claimed)
 
     def _scanned(self, state: Snapshot) -> Snapshot:
         """The state with segments in place of sources; it is the new one if nothing has changed meanwhile."""
@@ -227,7 +255,7 @@ class Store:
 
     def _is_large(self, source: Source) -> bool:
         """Whether readers should not have to scan it."""
-        return len(source) > SCANNED and _is_live(self._state)
+        return len(source) > SCANNED and self._is_live
 
     # Checks
 
@@ -302,14 +330,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _is_live(state: Snapshot) -> bool:
-    """Whether there is an index to search: what is added from then on must not make readers wait."""
-    return not all(map(is_new, state.pieces))
+def _source_rows(state: Snapshot) -> int:
+    return sum(live for live, piece in zip(state.live, state.pieces, strict=True) if isinstance(piece, Source))
 
 
-def _most_new_rows(state: Snapshot) -> int:
-    """Rows without an index, one after another: as soon as they are not claimed it is due."""
-    return max((sum(state.live[a:b]) for a, b in runs(list(map(is_new, state.pieces)))), default=0)
+def _most_new_rows(state: Snapshot, claimed: Collection[int]) -> int:
+    """Rows without an index, one after another, that are not claimed."""
+    new = [is_new(piece) and id(piece) not in claimed for piece in state.pieces]
+    return max((sum(state.live[first:last]) for first, last in runs(new)), default=0)
 
 
 def _everything(state: Snapshot, claimed: Collection[int]) -> Job | None:

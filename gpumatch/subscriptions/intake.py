@@ -33,7 +33,7 @@ def id_array(ids: Any) -> Any:
     if isinstance(ids, (pa.Array, pa.ChunkedArray)):
         found = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
     elif isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim == 1:
-        found = pa.array(ids)
+        found = pa.array(ids.copy())  # the caller may write to its own
     elif isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         raise IdError(f"ids are a list or an array, found {ids!r}")
     else:

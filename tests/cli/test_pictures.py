@@ -250,10 +250,10 @@ def test_programs_of_an_atree() -> None:
 def test_a_panel_for_each_segment(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     matcher = texts({"x": "int64"}, gm.Tama(levels=2), *(f"x = {value}" for value in range(1000)))
-    matcher.stats()  # seals the first segment
+    matcher.stats()  # builds the first segment
     matcher.add({1000: "x > 3"})
     pictures.draw(matcher, tmp_path / "p.svg")
-    titles = ["segment 0: Tama(levels=2), 1,000 clauses", "segment 1: Tama(levels=2), 1 clauses"]
+    titles = ["segment 0: Tama(levels=2), 1,000 clauses", "segment 1: Scan(), 1 clauses"]  # what is new
     assert [panel.title for panel in pictures.panels(matcher)] == titles
     drawn = (tmp_path / "p.svg").read_text()
     assert all(title in drawn for title in titles)
@@ -263,7 +263,7 @@ def test_a_panel_for_each_part() -> None:
     workload = workloads.dense(2000, dims=5, k=3)
     one, two = loaded(gm.Gem(cells=9), workload), loaded(gm.PstBloom(), workload)
     segment = replace(built(one)[0], parts=(*built(one)[0].parts, *built(two)[0].parts))
-    one._store.restore(replace(one._seal(), segments=(segment,)))
+    one._store.restore(replace(one._seal(), pieces=(segment,)))
     shown = pictures.panels(one)
     assert [panel.title for panel in shown] == [
         "segment 0: Gem(cells=9), 2,000 clauses",

@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +108,126 @@ def test_adding_and_looking_do_not_wait_for_the_first_index(monkeypatch: pytest.
     assert matcher.match_one({"x": 5}) == ["s1", "s2", "s3", "s4", "s5", "later"]
     taken = "the id {!r} is there already; use replace() to change it"
     assert seen == [[], 101, True, [taken.format("later"), taken.format("s7")], None]
+
+
+def test_what_is_added_during_the_first_build_has_an_index_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that comes meanwhile waits for the first build, and does not scan all that there is."""
+    monkeypatch.setattr(store, "_BEHIND", 20)
+    matcher = gm.Matcher(SCHEMA, index="scan")
+    matcher.add({f"s{at}": "x >= 0" for at in range(50)})
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.append(matcher.match_one({"x": 1})))
+
+    def more() -> None:
+        matcher.add({"late": "x >= 0"})
+        reader.start()
+        matcher.add({f"t{at}": "x >= 0" for at in range(50)})
+        reader.join(0.2)
+
+    while_building(matcher, monkeypatch, more)
+    right = [*(f"s{at}" for at in range(50)), "late", *(f"t{at}" for at in range(50))]
+    assert matcher.match_one({"x": 1}) == right
+    reader.join(LONG)
+    assert found == [right]
+    assert [part.reason for part in matcher.plan().segments] == ["as asked"] * 2
+
+
+def test_a_change_is_made_though_nothing_can_be_merged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(merging, "SCANNED", 1)
+    for background in (True, False):
+        matcher = gm.Matcher(SCHEMA, index="scan", background=background)
+        matcher.add({"a": "x > 0"})
+        matcher.match_one({"x": 1})
+        with monkeypatch.context() as patch:
+            patch.setattr(matcher._store, "_build", fail)
+            patch.setattr(store, "_BEHIND", 1)
+            matcher.add({"b": "x > 0", "c": "x > 0"})
+            matcher.upsert({"d": "x > 0", "b": "x > 5"})
+            idle(matcher)
+        assert "could not merge" in caplog.text
+        assert matcher.match_one({"x": 1}) == ["a", "c", "d"]
+        caplog.clear()
+
+
+def test_searches_do_not_try_again_what_failed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(merging, "SCANNED", 1)
+    monkeypatch.setattr(store, "WORTH", 1)
+    matcher = filled(1)
+    monkeypatch.setattr(matcher._store, "_build", fail)
+    matcher.add({"b": "x > 0", "c": "x > 0"})
+    idle(matcher)
+    for _ in range(5):
+        matcher.match_one({"x": 1})
+        idle(matcher)
+    assert caplog.text.count("could not merge") == 1
+
+
+def test_no_thread_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "SCANNED", 1)
+    matcher = filled(1)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        matcher.add({"b": "x > 0", "c": "x > 0"})
+    matcher.add({"d": "x > 0"})
+    idle(matcher)
+    assert [part.reason for part in matcher.plan().segments] == ["as asked"] * 2
+
+
+def test_copies_have_a_thread_only_if_the_matcher_has(tmp_path: Path) -> None:
+    matcher = gm.Matcher(SCHEMA, background=False)
+    matcher.add({"a": "x > 0"})
+    matcher.save(tmp_path)
+    copies = [matcher.to("cpu"), gm.load(tmp_path, background=False)]
+    assert [copy._store._background for copy in copies] == [None, None]
+    assert gm.load(tmp_path)._store._background is not None
+
+
+def test_what_is_saved_has_an_index(tmp_path: Path) -> None:
+    matcher = filled(10)
+    matcher.add({"new": "x > 0"})
+    assert [part.reason for part in matcher.plan().segments] == ["as asked", "just added"]
+    matcher.save(tmp_path)
+    assert [part.reason for part in gm.load(tmp_path).plan().segments] == ["as asked"] * 2
+
+
+def test_all_at_once_after_everything_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matcher in use stays so: what is large has an index when the call returns."""
+    monkeypatch.setattr(store, "SCANNED", 5)
+    matcher = filled(10)
+    matcher.remove(list(matcher))
+    matcher.add({f"t{at}": "x > 0" for at in range(10)})
+    assert [part.reason for part in matcher.plan().segments] == ["as asked"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_child_forked_while_rows_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher, other = filled(20), filled(20)
+    remove, child = removed.kernels.remove, list[int]()
+
+    def forking(*given: Any) -> Any:
+        monkeypatch.setattr(removed.kernels, "remove", remove)
+        forker = threading.Thread(target=fork)
+        forker.start()
+        forker.join()
+        return remove(*given)
+
+    def fork() -> None:
+        if (pid := os.fork()) == 0:
+            other.remove(["s0"])
+            os._exit(0 if other.match_one({"x": 1}) == ["s1"] else 1)
+        child.append(pid)
+
+    monkeypatch.setattr(removed.kernels, "remove", forking)
+    matcher.remove(["s1"])
+    assert os.waitpid(child[0], 0)[1] == 0
 
 
 def test_nobody_waits_for_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
