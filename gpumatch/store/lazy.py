@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+__all__ = ["lazy"]
+
 if TYPE_CHECKING:
     from functools import cached_property as lazy
 else:

@@ -85,7 +85,7 @@ def filled(index: Any, alike: int = 160) -> gm.Matcher:
     few = np.arange(100)
     matcher.add({"late": "sym = 'abc' XNOR flag = TRUE", "list": "nums = 5 AND qty > 3"})
     matcher.add_ranges([f"n{at}" for at in few], {"px": (few * 0.5, few * 0.5), "qty": (few, few + 1)})
-    matcher.match_one({})
+    matcher._store.indexed()  # as it is saved
     return matcher
 
 
