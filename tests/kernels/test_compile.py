@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,14 @@ def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedP
     return done
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with machine code, which is made once; tests that change it have a copy."""
+    folder = tmp_path_factory.mktemp("compiled")
+    run(START + "unique()", folder)
+    return folder
+
+
 @pytest.mark.long
 def test_what_is_compiled_is_counted_and_found(tmp_path: Path) -> None:
     first = """
@@ -46,8 +55,8 @@ assert unique() == 2 and compilations() == 0
 
 
 @pytest.mark.long
-def test_machine_code_for_another_processor_does_not_count(tmp_path: Path) -> None:
-    run(START + "unique()", tmp_path)
+def test_machine_code_for_another_processor_does_not_count(compiled: Path, tmp_path: Path) -> None:
+    shutil.copytree(compiled, tmp_path, dirs_exist_ok=True)
     run(START + "assert not compiled(unique_runs)", tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
 
 
@@ -68,10 +77,10 @@ def kept(folder: Path) -> list[Path]:
 
 
 @pytest.mark.long
-def test_a_folder_that_others_may_write_to_is_neither_read_nor_written(tmp_path: Path) -> None:
+def test_a_folder_that_others_may_write_to_is_neither_read_nor_written(compiled: Path, tmp_path: Path) -> None:
     named, aside = tmp_path / "named", tmp_path / "tmp"
     aside.mkdir()
-    run(START + "unique()", named)
+    shutil.copytree(compiled, named, dirs_exist_ok=True)
     (inner,) = named.iterdir()
     inner.chmod(0o777)
     before = kept(named)
@@ -87,8 +96,8 @@ def test_a_folder_that_others_may_write_to_is_neither_read_nor_written(tmp_path:
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_file_that_others_may_write_to_is_not_read(tmp_path: Path, mode: int) -> None:
-    run(START + "unique()", tmp_path)
+def test_a_file_that_others_may_write_to_is_not_read(compiled: Path, tmp_path: Path, mode: int) -> None:
+    shutil.copytree(compiled, tmp_path, dirs_exist_ok=True)
     (file,) = kept(tmp_path)
     file.chmod(mode)
     run(START + "assert unique() == 2 and compilations() == 1", tmp_path)  # which replaces the file
@@ -174,8 +183,8 @@ assert compilations() == 2
 
 
 @pytest.mark.long
-def test_a_spoiled_file_is_replaced(tmp_path: Path) -> None:
-    run(START + "unique()", tmp_path)
+def test_a_spoiled_file_is_replaced(compiled: Path, tmp_path: Path) -> None:
+    shutil.copytree(compiled, tmp_path, dirs_exist_ok=True)
     (file,) = kept(tmp_path)
     whole = file.read_bytes()
     flipped = bytes([*whole[:-100], whole[-100] ^ 1, *whole[-99:]])
