@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 # numba reads the variable once, when it is imported: hence a process of its own. Status 5: ARGS select no test.
 SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS)
-OTHERS = tests/routing tests/differential tests/expr tests/store tests/workloads tests/test_smallest.py
+OTHERS = tests/cli tests/differential tests/expr tests/matcher tests/routing tests/store tests/workloads tests/test_smallest.py
 
 .PHONY: demo test test-ci lanes test-sim test-long test-sparks test-gpu lint bench clean
 
