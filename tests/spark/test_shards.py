@@ -97,9 +97,13 @@ def test_other_subscriptions_replace_their_shards_only(spark: Any, tmp_path: Pat
     first = folders(tmp_path)
     changed = build_index(rules.where("name <> 'r8'"), tmp_path, schema=SCHEMA, id="name", where="rule", shards=4)
     assert "r8" not in changed
-    assert len(folders(tmp_path).keys() & first.keys()) == 3
-    assert len(folders(tmp_path)) == 4  # what is not needed any more is gone
-    whole = build_index(rules, tmp_path, schema=SCHEMA, id="name", where="rule")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert len({entry["folder"] for entry in manifest["shards"]} & first.keys()) == 3
+    assert len(folders(tmp_path)) == 5  # the replaced one stays for those who were led there
+    build_index(rules.where("name <> 'r8'"), tmp_path, schema=SCHEMA, id="name", where="rule", shards=4)
+    assert len(folders(tmp_path)) == 4  # after another build it is gone
+    with pytest.warns(gm.GpumatchWarning, match="had shards, and is one index now"):
+        whole = build_index(rules, tmp_path, schema=SCHEMA, id="name", where="rule")
     assert len(whole) == 600
     assert folders(tmp_path) == {}
 
@@ -189,7 +193,7 @@ def test_the_strategy_follows_from_size_and_copies(spark: Any, both: Path) -> No
         plan_match(spark, both / "whole", strategy="passes")
     with pytest.raises(gm.SchemaError, match="but a matcher is shipped as a whole"):
         match_events(spark.sql(EVENTS), gm.load(both / "whole"), strategy="routed")
-    with pytest.raises(ValueError, match="strategy is auto, replicated, routed, passes, found 'best'"):
+    with pytest.raises(ValueError, match="strategy is one of auto, replicated, routed, passes, found 'best'"):
         plan_match(spark, both / "whole", strategy="best")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="memory is a number of bytes, found '1g'"):
         plan_match(spark, both / "whole", memory="1g")  # type: ignore[arg-type]
