@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 
 def check_session(session: object) -> None:
-    from pyspark.sql import SparkSession
-
-    if not isinstance(session, SparkSession):
+    """Classic or Connect, whose classes have nothing in common but their name and what they offer."""
+    if not (hasattr(session, "sql") and hasattr(session, "conf")):
         raise TypeError(f"the first argument is a SparkSession, found {type(session).__name__}")
 
 
