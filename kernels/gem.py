@@ -194,11 +194,14 @@ def settle(events, e, found, ends, first, clauses, verify, targets, state, out, 
     for t in range(e, ends.size - 1, events[0].size - 1):
         for i in range(ends[t], ends[t + 1]):
             c = first + np.int64(found[i] & CLAUSE)
-            if is_had(clause_row[c], e, once, had):
+            if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
                 continue
             if found[i] < 0 and not holds(events, e, c, clause_ptr, clause_program, verify, state):
                 continue
-            n = append_row(clause_row[c], e, once, had, out, n)
+            out[n] = clause_row[c]
+            n += 1
+            if once:
+                had[clause_row[c]] = e
     return n
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import clause_holds, program_holds
-from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
+from gpumatch.kernels.rows import START, grow, sort_unique
 from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
 
 ABSENT = 0xFF  # the cell of an attribute that the event lacks: outside every filter
@@ -354,7 +354,7 @@ def verify(e, once, had, found, k, rest, row, event, clauses, predicates, progra
             ask_for_row(clause_ptr[found[i + AHEAD] & CLAUSE], predicate)
         head = found[i] if i < k else np.int64(rest[i - k])
         c = head & CLAUSE
-        if is_had(clause_row[c], e, once, had):
+        if once and (clause_row[c] < 0 or had[clause_row[c]] == e):
             continue
         if head == c:
             if not clause_holds(c, row, event, clause_ptr, predicates):
@@ -363,13 +363,19 @@ def verify(e, once, had, found, k, rest, row, event, clauses, predicates, progra
                 found[waiting] = c
                 waiting += 1
                 continue
-        n = append_row(clause_row[c], e, once, had, out, n)
+        out[n] = clause_row[c]
+        n += 1
+        if once:
+            had[clause_row[c]] = e
     for i in range(waiting):
         c = found[i]
-        if is_had(clause_row[c], e, once, had):
+        if once and had[clause_row[c]] == e:
             continue
         if program_holds(clause_program[c], row, event, predicates, program_ptr, program_item, presence, stack):
-            n = append_row(clause_row[c], e, once, had, out, n)
+            out[n] = clause_row[c]
+            n += 1
+            if once:
+                had[clause_row[c]] = e
     return n
 
 

@@ -22,7 +22,11 @@ def grow(buffer):
 
 @scalar
 def is_had(row, e, once, had):
-    """Can event ``e`` skip the row: is it removed, or one to find only ``once`` that the event has already?"""
+    """Can event ``e`` skip the row: is it removed, or one to find only ``once`` that the event has already?
+
+    ``gem.settle`` and ``postings.verify`` spell this and ``append_row`` out: with calls, their matches take a tenth to
+    a quarter longer (W1, ads).
+    """
     return once and (row < 0 or had[row] == e)
 
 
