@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         GpumatchError,
         GpumatchWarning,
         IdError,
+        LimitError,
         MissingFileError,
         ParseError,
         RoutingError,
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from gpumatch.events.batch import EventBatch
     from gpumatch.expr import Expr, col, parse
     from gpumatch.index import ATree, Gem, Ladder, PstBloom, PstHash, Scan, Tama
-    from gpumatch.matcher import Matcher, load
+    from gpumatch.matcher import Matcher
+    from gpumatch.opening import load, open
     from gpumatch.parallel.threads import set_num_threads
     from gpumatch.results import Matches
     from gpumatch.schema import Schema
@@ -41,6 +43,7 @@ __all__ = [
     "GpumatchWarning",
     "IdError",
     "Ladder",
+    "LimitError",
     "Matcher",
     "Matches",
     "MissingFileError",
@@ -57,6 +60,7 @@ __all__ = [
     "__version__",
     "col",
     "load",
+    "open",
     "parse",
     "set_num_threads",
     "warm_up",
@@ -68,6 +72,7 @@ _HOMES = {
         "GpumatchError",
         "GpumatchWarning",
         "IdError",
+        "LimitError",
         "MissingFileError",
         "ParseError",
         "RoutingError",
@@ -78,7 +83,8 @@ _HOMES = {
     "events.batch": ("EventBatch",),
     "expr": ("Expr", "col", "parse"),
     "index": ("ATree", "Gem", "Ladder", "PstBloom", "PstHash", "Scan", "Tama"),
-    "matcher": ("Matcher", "load"),
+    "matcher": ("Matcher",),
+    "opening": ("load", "open"),
     "results": ("Matches",),
     "schema": ("Schema",),
     "parallel.threads": ("set_num_threads",),

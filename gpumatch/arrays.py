@@ -43,4 +43,4 @@ def bytes_of(strings: Any) -> tuple[Array, Array]:
     if len(strings) == 0:
         starts = np.zeros(1, np.int64)
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return content[: starts[-1]], starts
+    return content[starts[0] : starts[-1]], starts - starts[0] if starts[0] else starts

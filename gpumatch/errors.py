@@ -64,6 +64,10 @@ class StorageError(GpumatchError):
     """A saved index that is missing, out of reach, truncated, altered, or written by a newer version."""
 
 
+class LimitError(GpumatchError, OverflowError):
+    """More subscriptions, longer ids or more matches than there is room for."""
+
+
 class MissingFileError(GpumatchError, FileNotFoundError):
     """A missing file of events."""
 

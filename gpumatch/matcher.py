@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,20 +15,20 @@ from gpumatch import explain as explaining
 from gpumatch.arrays import Array
 from gpumatch.codes.decode import expression_of
 from gpumatch.device import resolve_device
-from gpumatch.errors import GpumatchError, IdError, SchemaError, UnknownIdError
+from gpumatch.errors import GpumatchError, IdError, SchemaError, StorageError, UnknownIdError
 from gpumatch.events.batch import EventBatch
 from gpumatch.events.parquet import Parquet
 from gpumatch.events.strangers import Spelling, Strangers
 from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
-from gpumatch.index import IndexParams, kind_of, params_from
+from gpumatch.index import IndexParams, kind_of
 from gpumatch.index.planner import Plan, Request, checked_limit, requested_index, splitting_for
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
 from gpumatch.store import remote as storage
-from gpumatch.store.checks import understood
-from gpumatch.store.directory import Stored, Verify
-from gpumatch.store.segment import Segment, check_kinds, segment_from
+from gpumatch.store.durable import Durable
+from gpumatch.store.follower import Follower
+from gpumatch.store.segment import Segment
 from gpumatch.store.snapshot import Engine, Host, Piece, Snapshot, match_slices
 from gpumatch.store.source import Source
 from gpumatch.store.store import Store, blamed
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OnError = Literal["raise", "collect"]
+Folder: TypeAlias = "Durable | Follower"
 _IDS = 4096  # that iteration looks up together
 _SAMPLE = 4096  # most observed events that are kept, the newest
 _TRIED = 1 << 16  # subscriptions added to a matcher in use from which on the planner times indexes
@@ -83,6 +84,7 @@ class Matcher:
         self._engine = _engine(self.device)
         self._background = background
         self._store = Store(self._attributes, self._build, background)
+        self._folder: Folder | None = None
         self._observed: tuple[EventBatch, ...] = ()
         self._met: tuple[EventBatch, ...] = ()  # some events that were matched
         self._observing = threading.Lock()
@@ -228,6 +230,8 @@ class Matcher:
         These are the events given to ``observe``, or else some that were matched.
         """
         self._store.compact()
+        if self._folder is not None:
+            self._folder.fold()
 
     def _source(self) -> Source:
         """All live subscriptions, as if they had just been added."""
@@ -451,47 +455,56 @@ class Matcher:
         ``path`` may be a URI instead: ``s3://``, ``gs://``, ``abfss://`` or ``hdfs://``.
         """
         snapshot = self._store.indexed()
-        asked = "auto" if self._requested is None else self._requested.to_dict()
-        searching = any(segment.attributes.owners for segment in snapshot.segments)
-        meta = {
-            "features": ["patterns"] * searching,
+        stored = [segment.stored(gone) for segment, gone in zip(snapshot.segments, snapshot.removed, strict=True)]
+        storage.write(path, self._meta(snapshot), stored)
+
+    def _meta(self, snapshot: Snapshot) -> dict[str, Any]:
+        """What a manifest says besides the segments."""
+        attributes = [it.attributes if isinstance(it, Segment) else self._covering(it) for it in snapshot.pieces]
+        return {
+            "features": ["patterns"] * any(it.owners for it in attributes),
             "schema": self.schema.to_dict(),
-            "index": asked,
+            "index": "auto" if self._requested is None else self._requested.to_dict(),
             "memory_limit": self._memory_limit,
         }
-        stored = [segment.stored(gone) for segment, gone in zip(snapshot.segments, snapshot.removed, strict=True)]
-        storage.write(path, meta, stored)
 
+    def _covering(self, source: Source) -> Attributes:
+        return self._attributes.covering(source.block.columns)
 
-def load(
-    path: str | os.PathLike[str],
-    device: str = "auto",
-    mmap: bool = True,
-    verify: Verify = "once",
-    background: bool = True,
-) -> Matcher:
-    """A matcher from a saved index, detached from its directory: changes stay in memory.
+    # In a folder, see ``open``
 
-    ``path`` may be a URI, as for ``save``: then this machine keeps a copy.
+    def _attach(self, folder: Folder) -> None:
+        self._folder = folder
+        self._store.keep_in(folder)
 
-    ``mmap`` maps the arrays instead of reading them. ``verify="once"`` compares checksums, which reads every file,
-    where this user has not done so on this machine since the files last changed. ``"full"`` always does, and makes sure
-    that all values are safe to use: for an index from somebody whom you do not trust. ``"size"`` compares only sizes.
-    ``background``: as for ``Matcher``.
-    """
-    return from_stored(storage.read(path, mmap, verify), device, background)
+    @property
+    def version(self) -> str | None:
+        """The name of what is stored, for ``load``; None for a matcher in memory, or of an index with shards."""
+        return None if self._folder is None else self._folder.version
 
+    def refresh(self) -> bool:
+        """Take up what has changed in the folder; whether anything has. For a matcher opened with mode ``"r"``."""
+        if isinstance(self._folder, Follower):
+            return self._folder.refresh()
+        if self._folder is None:
+            raise StorageError("this matcher is in memory and follows no folder: open() one with mode='r'")
+        return False  # nobody else can have changed it
 
-def from_stored(stored: Stored, device: str, background: bool = True) -> Matcher:
-    """A matcher of what was read."""
-    with understood():
-        asked = stored.meta["index"]
-        index = "auto" if asked == "auto" else params_from(asked)
-        matcher = Matcher(stored.meta["schema"], index, device, stored.meta["memory_limit"], background)
-        found = [segment_from(facts, arrays, matcher._attributes, stored.full) for facts, arrays in stored.segments]
-        check_kinds([segment for segment, _ in found])
-    matcher._store.restore(Snapshot(tuple(segment for segment, _ in found), tuple(gone for _, gone in found)))
-    return matcher
+    def flush(self) -> None:
+        """Have all changes on disk, which takes a call if it was opened with ``fsync="batch"`` or ``"never"``."""
+        if self._folder is not None:
+            self._folder.flush()
+
+    def close(self) -> None:
+        """Give the folder back, with everything on disk. Later calls may match, but change nothing."""
+        if self._folder is not None:
+            self._folder.close()
+
+    def __enter__(self) -> Matcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _engine(device: str) -> Engine:

@@ -22,7 +22,8 @@ from gpumatch.events.batch import EventBatch
 from gpumatch.index import KINDS, IndexParams
 from gpumatch.kernels.cache import VARIABLE, borrow, complaint, named_folder, trusted, unusable
 from gpumatch.kernels.compile import compilations
-from gpumatch.matcher import Matcher, load
+from gpumatch.matcher import Matcher
+from gpumatch.opening import load
 from gpumatch.parallel.processes import run_module
 from gpumatch.parallel.threads import get_num_threads
 from gpumatch.routing.shards.plan import Draft

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from pathlib import Path
 
 import gpumatch as gm
 from gpumatch.errors import StorageError
-from gpumatch.matcher import from_stored
+from gpumatch.opening import from_stored
 from gpumatch.routing.shards.plan import Plan
 from gpumatch.store.directory import MANIFEST
+from gpumatch.store.log import log_state
 from gpumatch.store.place import is_uri, shown
 from gpumatch.store.remote import below, read, read_manifest
 
@@ -34,8 +36,8 @@ def open_index(path: str, device: str) -> gm.Matcher:
     uses["reused" if (version, device) in _open else "opened"] += 1
     if (version, device) not in _open:
         stored = read(path, mmap=True, verify="once")
-        if not version.startswith(stored.digest):  # it is newer than the manifest was
-            version = stored.digest
+        if not version.startswith(stored.checksum):  # it is newer than the manifest was
+            version = stored.checksum
         _open[version, device] = from_stored(stored, device), stored.nbytes
     if task is not None:
         _asked[path] = task, version
@@ -83,7 +85,7 @@ def _version(path: str) -> str:
     if is_uri(path):
         return digest
     facts = os.stat(os.path.join(path, MANIFEST))
-    return f"{digest} {facts.st_ino} {facts.st_mtime_ns}"
+    return f"{digest} {facts.st_ino} {facts.st_mtime_ns} {log_state(Path(path))}"
 
 
 def _room() -> float:

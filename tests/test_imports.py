@@ -27,6 +27,7 @@ LAYERS: tuple[set[str], ...] = (
     {"proof", "index's roofline"},
     {"workloads", "warming"},
     {"routing"},
+    {"opening"},
     {"matcher", "explain"},
     {"device", "index's device"},
     {"store"},

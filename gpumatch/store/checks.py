@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpumatch.arrays import Array
+from gpumatch.arrays import Array, bytes_of
 from gpumatch.arrayspec import (
     ANYTHING,
     ArraySpec,
@@ -29,6 +29,7 @@ from gpumatch.errors import StorageError
 from gpumatch.index import FlatIndex, kind_of
 from gpumatch.subscriptions.block import Attributes
 
+REMOVED = "dead"  # the column of removed rows, the only one that changes
 _OWNER = "saved index"
 
 
@@ -48,7 +49,7 @@ COLUMNS = {
     **_text("destinations", "destinations"),
     "destinations.number": ArraySpec("int32", "rows", "the destination of each, or -1", Numbers("destinations", -1)),
     "weights": ArraySpec("float64", "rows", "of subscriptions, NaN for none", ANYTHING),
-    "dead": ArraySpec("bool", "rows", "which subscriptions are removed", ANYTHING),
+    REMOVED: ArraySpec("bool", "rows", "which subscriptions are removed", ANYTHING),
 }
 
 
@@ -86,13 +87,37 @@ def _columns(arrays: Mapping[str, Array]) -> list[str]:
         integers = "destinations.names" in arrays
         found += ["destinations.names"] if integers else ["destinations.data", "destinations.offsets"]
         found.append("destinations.number")
-    return found + [name for name in ("weights", "dead") if name in arrays]
+    return found + [name for name in ("weights", REMOVED) if name in arrays]
 
 
 def strings(arrays: Mapping[str, Array], name: str) -> Any:
     """A column of strings as an Arrow array."""
     data, offsets = arrays[f"{name}.data"], arrays[f"{name}.offsets"]
     return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+def id_columns(ids: Any) -> dict[str, Array]:
+    """Ids as arrays for storage; ``ids_from`` reads them back."""
+    if ids.type == pa.int64():
+        return {"ids": ids.to_numpy()}
+    data, offsets = bytes_of(ids)
+    return {"ids.data": data, "ids.offsets": offsets}
+
+
+def check_ids(arrays: Mapping[str, Array]) -> None:
+    """Raise unless these are ids, and nothing else."""
+    names = ["ids"] if "ids" in arrays else ["ids.data", "ids.offsets"]
+    specs = {name: COLUMNS[name] for name in names}
+    if unknown := sorted(arrays.keys() - specs.keys()):
+        raise ValueError(f"the ids of a change have an array {unknown[0]!r}")
+    sizes: Sizes = {"rows": len(arrays[names[-1]]) - len(names) + 1}
+    check_types(_OWNER, specs, arrays, sizes)
+    check_values(_OWNER, specs, arrays, sizes)
+    ids_from(arrays).validate(full=True)
+
+
+def ids_from(arrays: Mapping[str, Array]) -> Any:
+    return pa.array(arrays["ids"]) if "ids" in arrays else strings(arrays, "ids")
 
 
 def component(

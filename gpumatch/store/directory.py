@@ -1,8 +1,9 @@
-"""The directory format: a manifest, and plain arrays that memory-map.
+"""The directory format: a manifest, plain arrays that memory-map, and for a durable index a log of its changes.
 
 ``manifest.json`` names every file with its size and SHA-256, and carries a checksum of its own. Files are written under
 names that hold their hash; then the manifest is replaced by a rename; then files that it no longer names are removed. A
 crash at any instant leaves the old index or the new one. There is no pickle: opening an index runs no code from it.
+docs/format.md has the details.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import stat
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -31,16 +33,21 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from gpumatch.errors import GpumatchWarning, StorageError
-from gpumatch.store.verified import facts_of, is_marked, mark
+from gpumatch.store.checks import REMOVED
+from gpumatch.store.disk import remove, replace, sync_folder
+from gpumatch.store.log import CHAIN, Change, Files, Position, log_number, read_log
+from gpumatch.store.verified import facts_of, mark, mark_key, marked
 
 Verify: TypeAlias = "bool | Literal['full', 'once', 'size']"  # True is full, False is size
 
-FORMAT = 5
+FORMAT, BEFORE = 6, 5  # the one that is written, and the oldest that is read
 FEATURES = frozenset({"patterns", "shards"})  # a reader must refuse an index with features that it does not know
 MANIFEST = "manifest.json"
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
 _SHARD = re.compile(r"(shard-[0-9]+|plan)-[0-9a-f]{16}")
-_DRAFT = re.compile(r"\.(manifest\.json|s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy)\.[0-9]+\.tmp")
+_KEPT = re.compile(r"manifest-[0-9a-f]{16}\.json")  # of an earlier version
+_DRAFT = re.compile(r"\.(.+)\.[0-9]+\.tmp")
+LOCK = "writer.lock"
 # What NumPy writes before the bytes of plain numbers, in the order of this machine
 _HEADER = re.compile(
     rb"\{'descr': '((?:\||%b)[biufc]\d{1,2})', 'fortran_order': False, 'shape': \((\d+,|\d+(?:, \d+)+|)\), \} *\n"
@@ -57,6 +64,10 @@ class Stored:
     digest: str  # of everything, so that it identifies this version of the index
     nbytes: int  # of the files
     full: bool = False  # values are to be checked, too
+    checksum: str = ""  # of the manifest
+    files: list[Files] = field(default_factory=list)  # of each segment beside the manifest: where its arrays are
+    changes: list[Change] = field(default_factory=list)  # since the manifest was written
+    position: Position = field(kw_only=True)  # after these changes
 
 
 def write(
@@ -66,9 +77,15 @@ def write(
 ) -> str:
     """Save an index, replacing the one that is there, if any. Returns the digest."""
     folder = make(path)
-    with _locked(folder):
+    with locked(folder):
+        check_unused(folder)
         warn_of_shards(lambda: read_manifest(folder), str(folder))
-        return _write(folder, meta, segments)
+        entries = [
+            {**facts, "arrays": write_arrays(folder, arrays, number)} for number, (facts, arrays) in enumerate(segments)
+        ]
+        digest = write_manifest(folder, {"features": [], **meta, "segments": entries})
+        remove_stale(folder, {file["file"] for entry in entries for file in entry["arrays"].values()})
+    return digest
 
 
 def make(path: str | os.PathLike[str]) -> Path:
@@ -84,19 +101,18 @@ def make(path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _write(
-    folder: Path, meta: Mapping[str, Any], segments: Sequence[tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]]
-) -> str:
-    entries = []
-    for number, (facts, arrays) in enumerate(segments):
-        files = {name: _write_array(folder, f"s{number}.{name}", array) for name, array in arrays.items()}
-        entries.append({**facts, "arrays": files})
-    manifest = {"format": FORMAT, "features": [], **meta, "segments": entries}
+def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]], number: int = 0) -> Files:
+    """Write those that are not there yet. ``number`` is part of the names of the files."""
+    return {name: _write_array(folder, f"s{number}.{name}", array) for name, array in arrays.items()}
+
+
+def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
+    """Make the index consist of files that are there. Returns the digest."""
+    manifest = {"format": FORMAT, **facts}
     digest = _digest(manifest)
-    _sync_folder(folder)  # files must be on disk before the manifest that names them
+    sync_folder(folder)  # files must be on disk before the manifest that names them
     replace(folder / MANIFEST, json.dumps({**manifest, "checksum": digest}, indent=1).encode())
-    _sync_folder(folder)
-    _remove_stale(folder, {entry["file"] for segment in entries for entry in segment["arrays"].values()})
+    sync_folder(folder)
     return digest
 
 
@@ -106,13 +122,14 @@ def write_shards(path: str | os.PathLike[str], shards: Sequence[str], plan: str 
     ``plan`` is another such folder, which says how events reach the shards.
     """
     folder = make(path)
-    with _locked(folder):
+    with locked(folder):
+        check_unused(folder)
         found = {name: read_manifest(folder / name) for name in shards}
         before = shards_before(lambda: read_manifest(folder))
         manifest = manifest_of_shards(found, None if plan is None else (plan, read_manifest(folder / plan)))
         replace(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        _sync_folder(folder)
-        _remove_stale(folder, {*shards, *filter(None, [plan]), *before})
+        sync_folder(folder)
+        remove_stale(folder, {*shards, *filter(None, [plan]), *before})
     return str(manifest["checksum"])
 
 
@@ -160,15 +177,15 @@ def plan_name(shards: Sequence[str]) -> str:
     return f"plan-{hashlib.sha256(' '.join(shards).encode()).hexdigest()[:16]}"
 
 
-def _remove_stale(folder: Path, named: set[str]) -> None:
+def remove_stale(folder: Path, named: set[str]) -> None:
     """Remove what the manifest no longer names."""
     for stale in folder.iterdir():
-        if stale.name in named:
+        if stale.name in named or stale.name == LOCK:
             continue
         if is_shard(stale.name):
             shutil.rmtree(stale, ignore_errors=True)
         elif is_file(stale.name):
-            stale.unlink(missing_ok=True)
+            remove(stale)
 
 
 def is_shard(name: str) -> bool:
@@ -176,12 +193,25 @@ def is_shard(name: str) -> bool:
 
 
 def is_file(name: str) -> bool:
-    """Whether it is the name of an array, or of a draft that a crash left."""
-    return _OWN_FILE.fullmatch(name) is not None or _DRAFT.fullmatch(name) is not None
+    """Whether it is the name of an array, a log, an earlier manifest, the lock, or a draft that a crash left."""
+    draft = _DRAFT.fullmatch(name)
+    name = name if draft is None else draft[1]
+    own = _OWN_FILE.fullmatch(name) or _KEPT.fullmatch(name) or log_number(name) is not None or name == LOCK
+    return bool(own) or (draft is not None and name == MANIFEST)
 
 
-def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = "once") -> Stored:
-    """Open an index. Sizes are always compared, checksums unless ``verify`` is "size", and "once" if that suffices."""
+def read(
+    path: str | os.PathLike[str],
+    mmap: bool = True,
+    verify: Verify = "once",
+    version: str | None = None,
+    known: Collection[str] = (),
+) -> Stored:
+    """Open an index. Sizes are always compared, checksums unless ``verify`` is "size", and "once" if that suffices.
+
+    ``version``: the name of one, instead of the newest. Of segments whose ``segment_key`` is ``known`` only the removed
+    rows are read.
+    """
     if isinstance(verify, bool):
         verify = "full" if verify else "size"
     if verify not in ("full", "once", "size"):
@@ -190,7 +220,9 @@ def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = "once
     manifest = read_manifest(folder)
     while True:
         try:
-            return _read_all(folder, manifest, mmap, verify)
+            if version is not None:
+                return _read_version(folder, version, mmap, verify)
+            return _read_all(folder, manifest, mmap, verify, known)
         except FileNotFoundError as error:
             # Another process may have saved over the index while it was being read.
             found = read_manifest(folder)
@@ -201,25 +233,121 @@ def read(path: str | os.PathLike[str], mmap: bool = True, verify: Verify = "once
             raise StorageError(f"cannot read {error.filename!r}: {error.strerror}") from error
 
 
-def _read_all(folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Verify) -> Stored:
-    entries = files_of(manifest, str(folder))
-    digest = manifest["checksum"]
-    before = facts_of(folder, [entry["file"] for entry in entries]) if verify == "once" else {}
-    marked = verify == "once" and is_marked(folder, digest, before)
+def _read_version(folder: Path, name: str, mmap: bool, verify: Verify) -> Stored:
+    number = name.partition("-")[0]
+    for manifest in manifests(folder) if number.isdecimal() else ():
+        if position_of(manifest)[0].number <= int(number):
+            with suppress(FileNotFoundError):  # it is being removed
+                found = _read_all(folder, manifest, mmap, verify, end=name)
+                if found.position.version == name:
+                    return found
+    raise StorageError(f"{str(folder)!r} has no version {name!r}, or no longer; 'gpumatch log' lists those that it has")
+
+
+def _read_all(
+    folder: Path, manifest: Mapping[str, Any], mmap: bool, verify: Verify, known: Collection[str] = (), end: str = ""
+) -> Stored:
+    """``end``: the version whose changes are the last to be read."""
+    where = str(folder)
+    entries = files_of(manifest, where)
+    changes, position = _read_changes(folder, manifest, end)
+    named = [{"arrays": change.files} for change in changes if change.files is not None]
+    entries += files_of({"segments": named}, where)
+    facts = facts_of(folder, entries) if verify == "once" else {}
+    marks = marked(folder) if verify == "once" else {}
+
+    def arrays_of(files: Files) -> dict[str, NDArray[Any]]:
+        found = {}
+        for name, entry in files.items():
+            key = mark_key(entry)
+            is_sure = verify == "size" or (key in facts and marks.get(key) == facts[key])
+            found[name] = _read_array(folder, entry, mmap, not is_sure)
+        return found
+
     segments = []
     for segment in manifest["segments"]:
-        arrays = {
-            name: _read_array(folder, entry, mmap, verify != "size" and not marked)
-            for name, entry in segment["arrays"].items()
-        }
-        segments.append(({key: value for key, value in segment.items() if key != "arrays"}, arrays))
-    shards = [_read_shard(folder, entry, mmap, verify) for entry in shards_of(manifest, str(folder))]
+        files = segment["arrays"]
+        if known and segment_key(segment) in known:
+            files = {name: entry for name, entry in files.items() if name == REMOVED}
+        segments.append(({key: value for key, value in segment.items() if key != "arrays"}, arrays_of(files)))
+    changes = [it if it.files is None else replaced(it, arrays=arrays_of(it.files)) for it in changes]
+    shards = [_read_shard(folder, entry, mmap, verify) for entry in shards_of(manifest, where)]
     segments += [segment for shard in shards for segment in shard.segments]
+    if facts != marks and verify == "once":
+        mark(folder, facts)
     meta = {key: value for key, value in manifest.items() if key not in ("segments", "shards", "checksum")}
-    if verify == "once" and not marked:
-        mark(folder, digest, before)
     nbytes = sum(entry["size"] for entry in entries) + sum(shard.nbytes for shard in shards)
-    return Stored(meta, segments, digest, nbytes, verify == "full")
+    digest = manifest["checksum"]
+    if changes:
+        digest = hashlib.sha256(f"{digest} {position.chain.hex()}".encode()).hexdigest()
+    files = [segment["arrays"] for segment in manifest["segments"]]
+    return Stored(
+        meta, segments, digest, nbytes, verify == "full", manifest["checksum"], files, changes, position=position
+    )
+
+
+def segment_key(entry: Mapping[str, Any]) -> str:
+    """What identifies a segment of a manifest, apart from the rows that were removed from it."""
+    files = {name: file["sha256"] for name, file in entry["arrays"].items() if name != REMOVED}
+    return _digest({**entry, "arrays": files})
+
+
+def _read_changes(folder: Path, manifest: Mapping[str, Any], end: str) -> tuple[list[Change], Position]:
+    """The changes since a manifest was written, and where they end."""
+    changes: list[Change] = []
+    last, _ = position_of(manifest)
+    if last.version == end:
+        return changes, last
+    for last, change in changes_after(folder, manifest):
+        changes.append(change)
+        if last.version == end:
+            break
+    return changes, last
+
+
+def changes_after(
+    folder: Path, manifest: Mapping[str, Any], position: Position | None = None
+) -> Iterator[tuple[Position, Change]]:
+    """Those since a manifest, or a version that it leads to, each with the position after it."""
+    first, durable = position_of(manifest)
+    position = position or first
+    for last, payload in read_log(folder, position, durable if first.log == position.log else 0):
+        yield last, decoded(payload, last, folder)
+
+
+def decoded(payload: bytes, position: Position, folder: Path) -> Change:
+    """The change of a record."""
+    try:
+        return Change.decode(payload)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StorageError(
+            f"{str(folder)!r} has a log whose change {position.number} cannot be read: {error!r}; build the index again"
+        ) from None
+
+
+def position_of(manifest: Mapping[str, Any]) -> tuple[Position, int]:
+    """The version of a manifest and where its log begins; and how many bytes of that log are known to be there."""
+    log = manifest.get("log", {"number": 1, "bytes": 0})
+    version = manifest.get("version", {"number": 0, "chain": manifest["checksum"][:32]})
+    return Position(log["number"], 0, version["number"], bytes.fromhex(version["chain"])), log["bytes"]
+
+
+def manifests(folder: Path) -> list[dict[str, Any]]:
+    """The manifest and those of earlier versions that are still there, the newest first."""
+    found = [read_manifest(folder)]
+    for path in kept_manifests(folder):
+        with suppress(FileNotFoundError):
+            found.append(checked_manifest(_content(path), str(path)))
+    return sorted(found, key=lambda manifest: -position_of(manifest)[0].number)
+
+
+def kept_manifests(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if _KEPT.fullmatch(path.name)]
+
+
+def kept_name(manifest: Mapping[str, Any]) -> str:
+    """The file of a manifest when another has taken its place."""
+    return f"manifest-{manifest['checksum'][:16]}.json"
 
 
 def _read_shard(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: Verify) -> Stored:
@@ -243,7 +371,8 @@ def files_of(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
             raise StorageError(f"the manifest of {where!r} names {name!r}, which is no file of an index")
         if type(size) is not int or size < 0 or not isinstance(entry["sha256"], str):
             raise StorageError(f"the manifest of {where!r} gives {name!r} no right size and checksum")
-    _check_different([entry["file"] for entry in entries], where)
+    distinct = {json.dumps(entry, sort_keys=True): str(entry["file"]) for entry in entries}
+    _check_different(list(distinct.values()), where)  # equal arrays may share a file
     return entries
 
 
@@ -299,9 +428,9 @@ def checked_manifest(content: bytes, where: str) -> dict[str, Any]:
         raise StorageError(
             f"{where!r} has format {manifest['format']}, this version reads up to {FORMAT}; upgrade gpumatch"
         )
-    if manifest["format"] < FORMAT:
+    if manifest["format"] < BEFORE:
         raise StorageError(
-            f"{where!r} has format {manifest['format']}, this version reads {FORMAT}; build the index again"
+            f"{where!r} has format {manifest['format']}, expected {BEFORE} or {FORMAT}; build the index again"
         )
     unknown = sorted(set(map(str, manifest["features"])) - FEATURES)
     if unknown:
@@ -311,9 +440,19 @@ def checked_manifest(content: bytes, where: str) -> dict[str, Any]:
     try:
         files_of(manifest, where)
         shards_of(manifest, where)
-    except (AttributeError, KeyError, TypeError) as error:
+        _check_version(manifest)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StorageError(f"the manifest of {where!r} is damaged: {error!r}; save the index again") from None
     return manifest
+
+
+def _check_version(manifest: Mapping[str, Any]) -> None:
+    position, durable = position_of(manifest)
+    for number in (position.log, position.number, durable):
+        if type(number) is not int or number < 0:
+            raise ValueError(f"it has the number {number!r} in its version or log")
+    if len(position.chain) != CHAIN:
+        raise ValueError(f"the chain of its version has {len(position.chain)} bytes, expected {CHAIN}")
 
 
 def _is_ours(manifest: Any) -> bool:
@@ -327,8 +466,26 @@ def _digest(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
+def check_unused(folder: Path) -> None:
+    """Raise if the index is open for writing."""
+    with suppress(FileNotFoundError):
+        os.close(take_lock(folder, os.O_RDWR))
+
+
+def take_lock(folder: Path, flags: int) -> int:
+    """The descriptor of the lock of the folder's writer, which closing it gives back, or the end of the process."""
+    descriptor = os.open(folder / LOCK, flags, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(descriptor, 200).decode(errors="replace") or "another process"
+        os.close(descriptor)
+        raise StorageError(f"{str(folder)!r} is open for writing in {owner}; close it there first") from None
+    return descriptor
+
+
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """One writer at a time among all threads and processes: each would remove the files that the other is writing."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -393,28 +550,6 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]
     if not (path.exists() and path.stat().st_size == size and _hash_file(path) == digest.hexdigest()):
         replace(path, header.getvalue(), array.data)
     return {"file": file, "size": size, "sha256": digest.hexdigest()}
-
-
-def replace(path: Path, *pieces: bytes | memoryview) -> None:
-    """Write a file as a whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(draft, "wb") as out:
-            for piece in pieces:
-                out.write(piece)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _hash_file(path: Path) -> str:

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 from pyarrow import ArrowException
 
 from gpumatch.errors import StorageError
-from gpumatch.store import copies, directory
+from gpumatch.store import copies, directory, disk
 from gpumatch.store.directory import MANIFEST, files_of, shards_of
 from gpumatch.store.verified import facts_of, mark
 
@@ -129,8 +129,8 @@ class Place:
         copies.make_room(folder, sum(entry["size"] for _, entry in lacking))
         each(lambda file: self._get(folder, *file), lacking)
         for name, part in parts.items():
-            mark(folder / name, part["checksum"], facts_of(folder / name, [it["file"] for it in files_of(part, name)]))
-            directory.replace(folder / name / MANIFEST, json.dumps(part).encode())
+            mark(folder / name, facts_of(folder / name, files_of(part, name)))
+            disk.replace(folder / name / MANIFEST, json.dumps(part).encode())
 
     def _get(self, folder: Path, name: str, entry: Mapping[str, Any]) -> None:
         """Copy a file as a whole or not at all."""

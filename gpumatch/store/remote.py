@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,17 +76,19 @@ def read_manifest(path: Where) -> dict[str, Any]:
     return manifest
 
 
-def read(path: Where, mmap: bool = True, verify: Verify = "once") -> Stored:
+def read(
+    path: Where, mmap: bool = True, verify: Verify = "once", version: str | None = None, known: Collection[str] = ()
+) -> Stored:
     """Open an index, from a local copy if it is in a store. See ``directory.read``."""
     if not is_uri(path):
-        return directory.read(path, mmap, verify)
+        return directory.read(path, mmap, verify, version, known)
     place = Place(path)
     manifest, altered = place.manifest(), False
     while True:
         try:
             with copies.version(manifest["checksum"], partial(place.fetch, manifest)) as folder:
                 try:
-                    return directory.read(folder, mmap, verify)
+                    return directory.read(folder, mmap, verify, version, known)
                 except StorageError:  # something on this machine has removed or altered files, such as old ones of /tmp
                     if altered:
                         raise

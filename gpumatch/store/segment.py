@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import index as index_of
 from typing import Any
 
@@ -22,7 +22,16 @@ from gpumatch.events.batch import EventBatch
 from gpumatch.index import FlatIndex, Input, Workspace, kind_of
 from gpumatch.index.planner import Choice, PlannedPart, Request, Usage, checked, choose, plain_choice
 from gpumatch.parallel import threads
-from gpumatch.store.checks import check_columns, check_parts, check_safe, component, strings
+from gpumatch.store.checks import (
+    REMOVED,
+    check_columns,
+    check_parts,
+    check_safe,
+    component,
+    id_columns,
+    ids_from,
+    strings,
+)
 from gpumatch.store.ids import Lookup
 from gpumatch.store.lazy import lazy
 from gpumatch.store.removed import Removed
@@ -168,11 +177,9 @@ class Segment:
             for part, index in ((part, part.index) for part in self.parts)
         ]
         facts = {"length": len(self), "ids": str(self.ids.type), "parts": parts}
-        arrays = self.arrays()
-        if self.ids.type == pa.int64():
-            arrays["ids"] = self.ids.to_numpy()
-        else:
-            arrays["ids.data"], arrays["ids.offsets"] = bytes_of(self.ids)
+        if self.fresh is not None:
+            facts["fresh"] = True
+        arrays = self.arrays() | id_columns(self.ids)
         if self.texts is not None:
             arrays["texts.data"], arrays["texts.offsets"] = bytes_of(self.texts)
             arrays["texts.valid"] = self.texts.is_valid().to_numpy(zero_copy_only=False)
@@ -181,7 +188,7 @@ class Segment:
         if self.weights is not None:
             arrays["weights"] = self.weights
         if removed is not None:
-            arrays["dead"] = removed.mask
+            arrays[REMOVED] = removed.mask
         return facts, arrays
 
     def source(self) -> Source:
@@ -239,13 +246,19 @@ def segment_from(
     check_parts(indexes, sizes["clauses"])
     if full:
         check_safe(arrays, book, table, attributes, indexes)
-    ids = pa.array(arrays["ids"]) if "ids" in arrays else strings(arrays, "ids")
+    ids = ids_from(arrays)
     texts = None
     if "texts.data" in arrays:
         texts = pc.if_else(pa.array(arrays["texts.valid"]), strings(arrays, "texts"), None)
     weights = arrays.get("weights")
     segment = Segment(ids, texts, attributes, book, table, tuple(parts), _destinations(arrays), weights)
-    return segment, Removed.of(arrays["dead"]) if "dead" in arrays else None
+    if facts.get("fresh"):
+        segment = replace(segment, fresh=segment.source())
+    return segment, removed_from(arrays)
+
+
+def removed_from(arrays: Mapping[str, Array]) -> Removed | None:
+    return Removed.of(arrays[REMOVED]) if REMOVED in arrays else None
 
 
 def check_kinds(segments: Sequence[Segment]) -> None:

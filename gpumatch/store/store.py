@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from threading import Condition
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpumatch.arrays import Array, pointers
-from gpumatch.errors import GpumatchError, IdError, UnknownIdError
+from gpumatch.errors import GpumatchError, IdError, LimitError, UnknownIdError
 from gpumatch.store.background import FAILED, LOG, Background
 from gpumatch.store.merging import SCANNED, WORTH, Job, crowded, due, due_new, is_new, runs, unindexed
 from gpumatch.store.removed import Removed
@@ -33,7 +33,29 @@ _ROUNDS = 8  # of indexing what others keep adding
 _JOINED = 8  # sources, at most, before those of about the same size are joined
 _BEHIND = 4 * SCANNED  # rows without an index at which writers build one, lest readers scan more and more
 
+MOST = (1 << 31) - 1  # subscriptions: results number them by int32
+
+T = TypeVar("T")
 Find: TypeAlias = "Callable[[Snapshot, Collection[int]], Job | None]"
+
+
+class Journal(Protocol):
+    """What stores changes before anybody sees them."""
+
+    def prepare(self, piece: Piece) -> None:
+        """Do what takes long, before other writers have to wait for it."""
+
+    def commit(self, what: str, removed: Any, piece: Piece | None, publish: Callable[[], None]) -> None:
+        """Store what a call removes, ids or None, and adds; then publish it. On an error, neither."""
+
+    def is_due(self) -> bool:
+        """Whether ``fold`` is worth its while."""
+
+    def fold(self) -> None:
+        """Have less to read when the index is opened."""
+
+    def abandon(self) -> None:
+        """In a forked child."""
 
 
 class Store:
@@ -43,10 +65,11 @@ class Store:
         self, attributes: Attributes, build: Callable[[Source, bool], Segment], background: bool = True
     ) -> None:
         """``build`` makes a segment of a source; the flag says that nothing is searched until it is done."""
-        self._attributes, self._build, self._is_background = attributes, build, background
+        self._attributes, self.build, self._is_background = attributes, build, background
         self._state = Snapshot()
         self._is_live = False  # is it in use? Then nobody should wait for an index of what is added
         self.routes = False  # has any subscription ever had a destination?
+        self.journal: Journal | None = None
         self.start_anew()
         _stores.add(self)
 
@@ -55,6 +78,8 @@ class Store:
         self._swapping = Condition()  # held by writers for moments; readers take it only if it is free
         self._claimed: set[int] = set()  # pieces that are being merged
         self._background = Background(self._tidy) if self._is_background else None
+        if self.journal is not None:
+            self.journal.abandon()
 
     # Contents
 
@@ -107,26 +132,37 @@ class Store:
             with self._swapping:
                 found = self._wrong(source, errors, collect)
                 if built is not None and built[0].keys() == found.keys():
-                    self._append(built[1])
+                    self._append("add", built[1])
                     break
                 kept = self._without(source, found)
                 if not self._is_large(kept):
-                    self._append(kept)
+                    self._append("add", kept)
                     break
-            built = found, self._build(kept, False)  # it is found at once when it is there
+            built = found, self.build(kept, False)  # it is found at once when it is there
+            if self.journal is not None:
+                self.journal.prepare(built[1])
         self._tidy_up()
         return found
 
     def append(self, source: Source) -> None:
         """Add subscriptions known to be right."""
         with self._swapping:
-            self._append(source)
+            self._append("add", source)
 
     def remove(self, names: Any) -> None:
         """Remove the subscriptions with these ids, an Arrow array."""
         with self._swapping:
-            self._state = self._state.without(*self._found(names))
+            self._publish("remove", self._state.without(*self._found(names)), names, None)
         self._tidy_up()
+
+    def replay(self, removed: Any, piece: Piece | None) -> None:
+        """Make a change that a journal has, which must not store it again. ``removed``: ids, or None."""
+        with self._swapping:
+            state = self._state if removed is None else self._state.without(*self._found(removed))
+            if piece is not None:
+                check_kind(piece.destinations, [it.destinations for it in state.pieces])
+                state = self._with(piece, state)
+            self._state = state
 
     def replace(self, source: Source, complete: Callable[[Piece, Snapshot, Array, Array], Piece], known: bool) -> None:
         """Put subscriptions in the place of those with the same ids, in one step: readers see old or new.
@@ -134,7 +170,7 @@ class Store:
         ``known``: all of these ids must be there. ``complete`` adds to them what is kept of the old ones, given piece
         and row of each, or -1.
         """
-        piece: Piece = self._build(source, False) if self._is_large(source) else source
+        piece: Piece = self.build(source, False) if self._is_large(source) else source
         with self._swapping:
             if error := self.other_type(source.ids):
                 raise blamed(source.ids[0].as_py(), error)
@@ -142,7 +178,8 @@ class Store:
             piece = complete(piece, self._state, pieces, rows)
             self._check_destinations(piece)
             there = pieces >= 0
-            self._append(piece, self._state.without(pieces[there], rows[there]))
+            state = self._state.without(pieces[there], rows[there])
+            self._append("replace" if known else "upsert", piece, state, source.ids.filter(pa.array(there)))
         self._tidy_up()
 
     def compact(self) -> None:
@@ -159,14 +196,53 @@ class Store:
         self._state, self._is_live = snapshot, bool(snapshot.pieces)
         self.routes = any(piece.destinations is not None for piece in snapshot.pieces)
 
-    def _append(self, piece: Piece, state: Snapshot | None = None) -> None:
-        """Publish the state, or another one, with one more piece."""
+    def keep_in(self, journal: Journal) -> None:
+        """Have changes stored from now on. They may go on for long before the first search, which need not wait."""
+        self.journal, self._is_live = journal, True
+
+    def take_over(self, other: Store) -> None:
+        """Hold what another store does."""
+        with self._swapping:
+            self._state, self._is_live = other._state, self._is_live or other._is_live
+            self.routes = self.routes or other.routes
+
+    def checkpoint(self, begin: Callable[[], T]) -> tuple[Snapshot, T]:
+        """The state, of which much has an index, and what ``begin`` returns while nobody changes the state."""
+        while _most_new_rows(self._state, ()) > SCANNED:
+            if not self._settle(unindexed):
+                self._wait()
+        with self._swapping:
+            return self._state, begin()
+
+    def _append(self, what: str, piece: Piece, state: Snapshot | None = None, removed: Any = None) -> None:
+        """Publish the state, or another one, with one more piece. ``removed``: ids that this other one lacks."""
         state = self._state if state is None else state
-        if len(piece):
-            self.routes = self.routes or piece.destinations is not None
-            state = Snapshot((*state.pieces, piece), (*state.removed, None))
-            state = self._with_few_sources(state)
-        self._state = state
+        if len(state) + len(piece) > MOST:
+            raise LimitError(
+                f"a matcher has room for {MOST:,} subscriptions, found {len(state) + len(piece):,}; use several, or on "
+                "Spark build_index(shards=…)"
+            )
+        self._publish(what, self._with(piece, state), removed, piece)
+
+    def _publish(self, what: str, state: Snapshot, removed: Any, piece: Piece | None) -> None:
+        """Make it the state, which the journal has first; ``removed`` and ``piece`` are what it has changed."""
+
+        def publish() -> None:
+            self._state = state
+
+        removed = removed if removed is not None and len(removed) else None
+        piece = piece if piece is not None and len(piece) else None
+        if self.journal is None:
+            publish()
+        elif removed is not None or piece is not None:
+            self.journal.commit(what, removed, piece, publish)
+
+    def _with(self, piece: Piece, state: Snapshot) -> Snapshot:
+        """The state with one more piece."""
+        if len(piece) == 0:
+            return state
+        self.routes = self.routes or piece.destinations is not None
+        return self._with_few_sources(Snapshot((*state.pieces, piece), (*state.removed, None)))
 
     def _with_few_sources(self, state: Snapshot) -> Snapshot:
         """The state with sources joined where there are many of about the same size."""
@@ -193,7 +269,7 @@ class Store:
                 mine = set(map(id, before.pieces[job.first : job.last]))
                 self._claimed |= mine
             source = self._joined(before, job)
-            built = self._build(source, patient) if job.planned else Segment.of_fresh(source, self._attributes)
+            built = self.build(source, patient) if job.planned else Segment.of_fresh(source, self._attributes)
             if self._is_live:
                 built.lookup.fill()  # the next writer needs it
             with self._swapping:
@@ -211,7 +287,11 @@ class Store:
 
     def _tidy(self) -> bool:
         """Do the next thing that is due; whether there was any."""
-        return self._is_live and self._settle(due)
+        if self._is_live and self._settle(due):
+            return True
+        if self.journal is not None and self.journal.is_due():
+            self.journal.fold()
+        return False
 
     def _tidy_up(self) -> None:
         """After a change, which has been made: in the background if there is one, and if it keeps pace."""
@@ -225,7 +305,8 @@ class Store:
         except Exception:
             LOG.exception(FAILED)
             return
-        if self._background is not None and due(self._state, ()) is not None:
+        is_due = self.journal is not None and self.journal.is_due()
+        if self._background is not None and (is_due or due(self._state, ()) is not None):
             self._background.wake()
 
     def _unindexed(self, state: Snapshot, claimed: Collection[int]) -> Job | None:

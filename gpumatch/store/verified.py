@@ -1,4 +1,4 @@
-"""Checksums once per machine and version: marks of what was verified, in a folder that is this user's alone."""
+"""Checksums once per machine and file: marks of what was verified, in a folder that is this user's alone."""
 
 from __future__ import annotations
 
@@ -7,43 +7,48 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Facts: TypeAlias = "dict[str, list[int]]"  # of each file: size, times and inode
 
 
-def facts_of(folder: Path, files: Iterable[str]) -> Facts:
-    """What changes when a file does, as far as its folder tells."""
-    found = ((name, (folder / name).stat()) for name in files)
-    return {name: [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino] for name, facts in found}
+def mark_key(entry: Mapping[str, Any]) -> str:
+    return f"{entry['file']} {entry['sha256']}"
 
 
-def is_marked(folder: Path, digest: str, facts: Facts) -> bool:
-    """Whether this user has verified these very files on this machine."""
+def facts_of(folder: Path, entries: Iterable[Mapping[str, Any]]) -> Facts:
+    """What changes when a file does, as far as its folder tells; by name and checksum."""
+    found = ((mark_key(entry), (folder / entry["file"]).stat()) for entry in entries)
+    return {key: [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino] for key, facts in found}
+
+
+def marked(folder: Path) -> Facts:
+    """The files of a folder that this user has verified on this machine, by name and checksum, and what they were."""
     marks = _marks()
     try:
-        return marks is not None and json.loads(_mark(marks, folder, digest).read_bytes()) == facts
+        found = {} if marks is None else json.loads(_mark(marks, folder).read_bytes())
     except (OSError, ValueError):
-        return False
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def mark(folder: Path, digest: str, facts: Facts) -> None:
-    """Remember that they were verified. ``facts`` are those from before: what changed since then has no mark."""
+def mark(folder: Path, facts: Facts) -> None:
+    """Remember that these were verified. ``facts`` are those from before: what changed since then has no mark."""
     marks = _marks()
     if marks is None:
         return
     try:
         with tempfile.NamedTemporaryFile("w", dir=marks, delete=False) as draft:
             json.dump(facts, draft)
-        os.replace(draft.name, _mark(marks, folder, digest))
+        os.replace(draft.name, _mark(marks, folder))
     except OSError:
         return  # it is verified again next time
 
 
-def _mark(marks: Path, folder: Path, digest: str) -> Path:
-    return marks / hashlib.sha256(f"{digest} {folder.resolve()}".encode()).hexdigest()
+def _mark(marks: Path, folder: Path) -> Path:
+    return marks / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()
 
 
 def _marks() -> Path | None:

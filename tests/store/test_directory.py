@@ -243,7 +243,7 @@ def interrupted(step: int, monkeypatch: pytest.MonkeyPatch, stop: Callable[[], N
 
         return call
 
-    for name in ("replace", "fsync", "listdir"):
+    for name in ("replace", "fsync", "listdir", "open", "write", "unlink"):
         monkeypatch.setattr(storage.os, name, counted(getattr(os, name)))
     monkeypatch.setattr(storage.Path, "unlink", counted(Path.unlink))
     monkeypatch.setattr(storage, "open", counted(open), raising=False)
@@ -400,8 +400,8 @@ def test_a_reader_without_patterns_must_refuse_them(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 6}, "has format 6, this version reads up to 5; upgrade gpumatch"),
-        ({"format": 4}, "has format 4, this version reads 5; build the index again"),
+        ({"format": 7}, "has format 7, this version reads up to 6; upgrade gpumatch"),
+        ({"format": 4}, "has format 4, expected 5 or 6; build the index again"),
         ({"features": ["quantum"]}, "needs quantum, which this version lacks; upgrade gpumatch"),
         ({"format": "one"}, "is not one of gpumatch"),
         ({"features": None}, "is not one of gpumatch"),

@@ -43,14 +43,14 @@ def elsewhere(act: Callable[[], Any]) -> Any:
 def while_building(matcher: gm.Matcher, monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], Any]) -> list[Any]:
     """Have other threads act, one after another, in the midst of the next index that is built."""
     found: list[Any] = []
-    build = matcher._store._build
+    build = matcher._store.build
 
     def slowly(source: Source, patient: bool) -> Any:
-        monkeypatch.setattr(matcher._store, "_build", build)
+        monkeypatch.setattr(matcher._store, "build", build)
         found.extend(elsewhere(act) for act in acts)
         return build(source, patient)
 
-    monkeypatch.setattr(matcher._store, "_build", slowly)
+    monkeypatch.setattr(matcher._store, "build", slowly)
     return found
 
 
@@ -141,7 +141,7 @@ def test_a_change_is_made_though_nothing_can_be_merged(
         matcher.add({"a": "x > 0"})
         matcher.match_one({"x": 1})
         with monkeypatch.context() as patch:
-            patch.setattr(matcher._store, "_build", fail)
+            patch.setattr(matcher._store, "build", fail)
             patch.setattr(store, "_BEHIND", 1)
             matcher.add({"b": "x > 0", "c": "x > 0"})
             matcher.upsert({"d": "x > 0", "b": "x > 5"})
@@ -157,7 +157,7 @@ def test_searches_do_not_try_again_what_failed(
     monkeypatch.setattr(merging, "SCANNED", 1)
     monkeypatch.setattr(store, "WORTH", 1)
     matcher = filled(1)
-    monkeypatch.setattr(matcher._store, "_build", fail)
+    monkeypatch.setattr(matcher._store, "build", fail)
     matcher.add({"b": "x > 0", "c": "x > 0"})
     idle(matcher)
     for _ in range(5):
@@ -291,7 +291,7 @@ def test_an_add_that_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failed_change_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = filled()
     with monkeypatch.context() as patch:
-        patch.setattr(matcher._store, "_build", fail)
+        patch.setattr(matcher._store, "build", fail)
         patch.setattr(store, "SCANNED", 1)
         for change in (lambda: matcher.upsert({"a": "x = 1", "s1": "x = 1"}), matcher.compact):
             with pytest.raises(MemoryError):
@@ -303,8 +303,8 @@ def test_a_failed_change_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch) -
 
 def test_nothing_is_built_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = gm.Matcher(SCHEMA, index="scan")
-    build, built = matcher._store._build, []
-    monkeypatch.setattr(matcher._store, "_build", lambda source, _: (built.append(len(source)), build(source, _))[1])
+    build, built = matcher._store.build, []
+    monkeypatch.setattr(matcher._store, "build", lambda source, _: (built.append(len(source)), build(source, _))[1])
     matcher.compact()
     assert built == []
     matcher.add({at: f"x = {at}" for at in range(100)})
@@ -373,7 +373,7 @@ def test_what_failed_in_the_background_is_tried_again(
     matcher = filled(10)
     monkeypatch.setattr(merging, "SCANNED", 2)
     with monkeypatch.context() as patch:
-        patch.setattr(matcher._store, "_build", fail)
+        patch.setattr(matcher._store, "build", fail)
         matcher.add({"a": "x = 5", "b": "x = 5", "c": "x = 5"})
         idle(matcher)
     assert "could not merge what was added" in caplog.text
@@ -504,8 +504,8 @@ def test_any_order_of_changes(background: bool, named: bool) -> None:
 @pytest.mark.usefixtures("small")
 def test_segments_stay_few_and_rows_are_merged_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = gm.Matcher(SCHEMA, index="scan", background=False)
-    build, built = matcher._store._build, []
-    monkeypatch.setattr(matcher._store, "_build", lambda source, _: (built.append(len(source)), build(source, _))[1])
+    build, built = matcher._store.build, []
+    monkeypatch.setattr(matcher._store, "build", lambda source, _: (built.append(len(source)), build(source, _))[1])
     for at in range(512):
         matcher.add_ranges([at], {"x": ([at], None)})
         matcher.match_one({"x": 0})

@@ -1,0 +1,60 @@
+"""The few ways in which files of an index are written. Tests replace ``os`` here by a disk that fails or forgets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def replace(path: Path, *pieces: bytes | memoryview) -> None:
+    """Write a file as a whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            for piece in pieces:
+                write(descriptor, piece)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write(descriptor: int, content: bytes | memoryview) -> None:
+    left = memoryview(content).cast("B") if len(content) else memoryview(b"")
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def sync(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have names in a folder survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def link(path: Path, other: Path) -> None:
+    """Give a file a second name, from now on."""
+    other.unlink(missing_ok=True)
+    os.link(path, other)
+    os.utime(other)
+
+
+def truncate(descriptor: int, size: int) -> None:
+    os.ftruncate(descriptor, size)
+
+
+def remove(path: Path) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,304 @@
+"""An index that lives in a folder: a change is in its log before the call returns, and in its manifest some time later.
+
+One process has the folder open for writing, and has its lock until it ends. It appends to the log; from time to time it
+folds: it begins another log and writes a manifest of what there was then, for which it writes only segments that are
+not in files yet. The manifest before and its log stay for a while, for readers that are about to open them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeGuard
+from weakref import ref
+
+from gpumatch.errors import StorageError
+from gpumatch.store import directory, disk
+from gpumatch.store.checks import REMOVED, id_columns
+from gpumatch.store.directory import MANIFEST
+from gpumatch.store.log import START, Change, Files, Log, Position, log_number
+from gpumatch.store.removed import Removed
+from gpumatch.store.segment import Segment
+from gpumatch.store.snapshot import Piece, Snapshot
+from gpumatch.store.store import Store
+from gpumatch.subscriptions.block import Attributes
+
+Fsync: TypeAlias = Literal["always", "batch", "never"]
+FSYNCS = ("always", "batch", "never")
+KEEP = 3600.0  # seconds that an earlier version stays after the next has been written
+_ROWS = 8192  # rows added or removed after which the log is folded into the manifest
+_SHARE = 32  # of all rows, if that is more
+_RECORDS, _BYTES = 1000, 16 << 20  # of a log before it is folded, whatever they change
+_RETRY = 60.0  # seconds before the log is folded again after that has failed
+_BATCH = 1.0  # seconds after which a change is on disk with "batch"
+
+
+class Durable:
+    """The folder that a store writes its changes to."""
+
+    def __init__(
+        self,
+        folder: Path,
+        lock: int,
+        store: Store,
+        attributes: Attributes,
+        meta: Callable[[Snapshot], Mapping[str, Any]],
+        fsync: Fsync = "always",
+        keep: float = KEEP,
+    ) -> None:
+        """``lock``: the descriptor of the folder's, which closing gives back. ``meta``: the facts of a manifest."""
+        self._folder, self._lock, self._store, self._attributes = folder, lock, store, attributes
+        self._meta, self._fsync, self._keep = meta, fsync, keep
+        self._why_not = ""  # nothing can be written any more
+        self._timer: threading.Timer | None = None
+        self._retry = 0.0  # when to fold again, after that has failed
+        self._make_locks()
+        self._entries: dict[int, tuple[ref[Segment], dict[str, Any]]] = {}  # of segments in files, by their id()
+        self._named: dict[int, set[str]] = {}  # files that records name, by the number of their log
+        self._records = self._rows = 0  # of the log
+
+    def _make_locks(self) -> None:
+        """They are taken in this order, and all of them after the store's own, but for the first."""
+        self._folding = threading.Lock()
+        self._logging = threading.Lock()  # held to use the log
+        self._filing = threading.RLock()  # held to write arrays, and to remove files that nothing names
+
+    def begin(self, manifest: Mapping[str, Any], position: Position, segments: Sequence[Segment]) -> None:
+        """Go on at a position, with the segments of the manifest."""
+        for entry, segment in zip(manifest["segments"], segments, strict=True):
+            self._remember(segment, {**entry, "arrays": _lasting(entry["arrays"])})
+        self._log = Log(self._folder, position, self._fsync == "always")
+        self._records = position.number - directory.position_of(manifest)[0].number
+        self._note_files()
+        if "log" not in manifest:  # from now on its absence is damage
+            self._write_manifest({key: manifest[key] for key in manifest if key not in ("format", "checksum")}, START)
+
+    def _note_files(self) -> None:
+        """Which files the logs name, from that of the oldest manifest on."""
+        for manifest in directory.manifests(self._folder)[::-1]:
+            with suppress(StorageError):  # damage to an earlier version does not matter here
+                for position, change in directory.changes_after(self._folder, manifest):
+                    self._note(position.log, change.files)
+                return
+
+    @property
+    def version(self) -> str:
+        return self._log.position.version
+
+    # Changes
+
+    def prepare(self, piece: Piece) -> None:
+        """Write a large segment into files, before writers have to wait for it."""
+        if not self._why_not and _is_filed(piece):
+            with self._reported():
+                self._entry(piece)
+
+    def commit(self, what: str, removed: Any, piece: Piece | None, publish: Callable[[], None]) -> None:
+        """Store a change, then publish it; on an error, neither. ``removed``: ids, or None."""
+        if self._why_not:
+            raise StorageError(self._why_not)
+        with self._reported():
+            self._commit(self._change(what, removed, piece), publish)
+        self._rows += (0 if piece is None else len(piece)) + (0 if removed is None else len(removed))
+        if self._fsync == "batch":
+            self._sync_soon()
+
+    def _commit(self, change: Change, publish: Callable[[], None]) -> None:
+        with self._logging:
+            before = self._log.position
+            self._log.append(change.encode())
+            try:
+                publish()
+            except BaseException:
+                self._log.undo(before)
+                raise
+            self._records += 1
+            self._note(before.log, change.files)
+
+    def _change(self, what: str, removed: Any, piece: Piece | None) -> Change:
+        ids = {} if removed is None else id_columns(removed)
+        if piece is None:
+            return Change(what, time.time(), ids)
+        if _is_filed(piece):
+            entry = self._entry(piece)
+            facts = {key: entry[key] for key in entry if key != "arrays"}
+            return Change(what, time.time(), ids, facts, None, entry["arrays"])
+        facts, arrays = self._segment(piece).stored(None)
+        return Change(what, time.time(), ids, facts, arrays)
+
+    def _segment(self, piece: Piece) -> Segment:
+        return piece if isinstance(piece, Segment) else Segment.of_fresh(piece, self._attributes)
+
+    def _note(self, log: int, files: Files | None) -> None:
+        if files is not None:
+            with self._filing:
+                self._named.setdefault(log, set()).update(entry["file"] for entry in files.values())
+
+    def _sync_soon(self) -> None:
+        if self._timer is not None:
+            return
+        self._timer = threading.Timer(_BATCH, self._sync)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _sync(self) -> None:
+        self._timer = None
+        with self._logging:
+            if not self._why_not:
+                self._log.sync()
+
+    def flush(self) -> None:
+        """Have all changes on disk."""
+        with self._reported(), self._logging:
+            if not self._why_not:
+                self._log.sync()
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            advice = "make room and call again" if full else "check the disk, then call again"
+            raise StorageError(
+                f"cannot store the change in {str(self._folder)!r}: {error.strerror}; nothing of it was made: {advice}"
+            ) from error
+
+    # Folding
+
+    def is_due(self) -> bool:
+        """Whether opening the index would have to read much of the log."""
+        if self._why_not or time.monotonic() < self._retry:
+            return False
+        rows = max(_ROWS, len(self._store) // _SHARE)
+        return self._records >= _RECORDS or self._rows >= rows or self._log.position.offset >= _BYTES
+
+    def fold(self) -> None:
+        """Write a manifest of what there is now, so that the log begins anew."""
+        with self._folding:
+            try:
+                self._write_version(*self._store.checkpoint(self._rotate))
+            except OSError as error:
+                self._retry = time.monotonic() + _RETRY
+                raise StorageError(
+                    f"cannot write a version in {str(self._folder)!r}: {error.strerror}; all changes are in its log, "
+                    "nothing is lost: make room or check the disk"
+                ) from error
+
+    def _write_version(self, state: Snapshot, position: Position) -> None:
+        with self._filing:
+            segments = [
+                self._stored(self._segment(piece), gone)
+                for piece, gone in zip(state.pieces, state.removed, strict=True)
+            ]
+            facts = {**self._meta(state), "segments": segments, "version": _version(position)}
+            with directory.locked(self._folder):
+                before = directory.read_manifest(self._folder)
+                disk.link(self._folder / MANIFEST, self._folder / directory.kept_name(before))
+                self._write_manifest({**facts, "log": {"number": position.log}}, START)
+                self._remove_stale()
+
+    def _rotate(self) -> Position:
+        with self._logging:
+            if self._why_not:
+                raise StorageError(self._why_not)
+            if self._log.position.offset > START:
+                self._log.rotate()
+            self._records = self._rows = 0
+            return self._log.position
+
+    def _stored(self, segment: Segment, gone: Removed | None) -> dict[str, Any]:
+        """The entry of a manifest."""
+        entry = self._entry(segment)
+        if gone is None:
+            return entry
+        files = directory.write_arrays(self._folder, {REMOVED: gone.mask})
+        return {**entry, "arrays": {**entry["arrays"], **files}}
+
+    def _entry(self, segment: Segment) -> dict[str, Any]:
+        """Facts and files of a segment, which is written unless it has been."""
+        with self._filing:
+            found = self._entries.get(id(segment))
+            if found is not None and found[0]() is segment:
+                return found[1]
+            facts, arrays = segment.stored(None)
+            entry = {**facts, "arrays": directory.write_arrays(self._folder, arrays)}
+            disk.sync_folder(self._folder)
+            self._remember(segment, entry)
+            return entry
+
+    def _remember(self, segment: Segment, entry: dict[str, Any]) -> None:
+        self._entries[id(segment)] = ref(segment), entry
+
+    def _write_manifest(self, facts: Mapping[str, Any], size: int) -> None:
+        """``size``: how much of the log is on disk."""
+        position = self._log.position
+        version = facts.get("version", _version(position))
+        log = {"number": facts.get("log", {}).get("number", position.log), "bytes": size}
+        directory.write_manifest(self._folder, {"features": [], **facts, "version": version, "log": log})
+
+    def _remove_stale(self) -> None:
+        """Remove what no version needs that is to stay."""
+        self._entries = {key: found for key, found in self._entries.items() if found[0]() is not None}
+        named = {file["file"] for _, entry in self._entries.values() for file in entry["arrays"].values()}
+        manifests = [directory.read_manifest(self._folder)]
+        for path in directory.kept_manifests(self._folder):
+            if time.time() - path.stat().st_mtime < self._keep:
+                with suppress(StorageError):
+                    manifests.append(directory.checked_manifest(path.read_bytes(), str(path)))
+                    named.add(path.name)
+        first = min(directory.position_of(manifest)[0].log for manifest in manifests)
+        for manifest in manifests:
+            named |= {entry["file"] for entry in directory.files_of(manifest, str(self._folder))}
+        named |= {name for name in os.listdir(self._folder) if (log_number(name) or 0) >= first}
+        self._named = {log: files for log, files in self._named.items() if log >= first}
+        directory.remove_stale(self._folder, named.union(*self._named.values()))
+
+    # The end
+
+    def close(self) -> None:
+        """Give the folder back. What it is to hold is on disk then, and the manifest says how long the log is."""
+        if self._why_not:
+            return
+        with self._folding, self._logging, self._filing:
+            with self._reported():
+                self._log.sync()
+                self._note_size()
+            self._give_up(f"{str(self._folder)!r} is closed; open it again to change it")
+
+    def _note_size(self) -> None:
+        """Have the manifest say how long the log is: from now on it is damaged if it is shorter."""
+        with directory.locked(self._folder):
+            manifest = directory.read_manifest(self._folder)
+            if manifest["log"]["number"] == self._log.position.log:  # else a fold has failed since
+                facts = {key: manifest[key] for key in manifest if key not in ("format", "checksum")}
+                self._write_manifest(facts, self._log.position.offset)
+
+    def abandon(self) -> None:
+        """In a forked child: the folder stays the parent's."""
+        self._make_locks()
+        if not self._why_not:
+            self._give_up(f"{str(self._folder)!r} is open for writing in the parent of this process; open it here anew")
+
+    def _give_up(self, why: str) -> None:
+        self._why_not = why
+        self._log.close()
+        os.close(self._lock)
+
+
+def _is_filed(piece: Piece) -> TypeGuard[Segment]:
+    """Whether it is large enough for files of its own."""
+    return isinstance(piece, Segment) and piece.fresh is None
+
+
+def _lasting(files: Files) -> Files:
+    return {name: entry for name, entry in files.items() if name != REMOVED}
+
+
+def _version(position: Position) -> dict[str, Any]:
+    return {"number": position.number, "chain": position.chain.hex()}

@@ -1,0 +1,145 @@
+"""What is read of a folder: an index as it is there, and for readers that follow it, what has changed since."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gpumatch.errors import IdError, StorageError
+from gpumatch.store import directory
+from gpumatch.store import remote as storage
+from gpumatch.store.checks import check_ids, ids_from, understood
+from gpumatch.store.directory import Stored, Verify
+from gpumatch.store.log import Change
+from gpumatch.store.place import is_uri, shown
+from gpumatch.store.segment import Segment, check_kinds, removed_from, segment_from
+from gpumatch.store.snapshot import Piece, Snapshot
+from gpumatch.store.store import Store
+from gpumatch.subscriptions.block import Attributes
+
+
+def restore(
+    store: Store, attributes: Attributes, stored: Stored, known: Mapping[str, Segment] | None = None
+) -> list[Segment]:
+    """Have a store hold what was read; returns the segments of the manifest, of which ``known`` ones are used again."""
+    found = []
+    with understood():
+        for number, (facts, arrays) in enumerate(stored.segments):
+            same = known.get(directory.segment_key({**facts, "arrays": stored.files[number]})) if known else None
+            if same is None:
+                found.append(segment_from(facts, arrays, attributes, stored.full))
+            else:
+                found.append((same, removed_from(arrays)))
+        check_kinds([segment for segment, _ in found])
+    store.restore(Snapshot(tuple(segment for segment, _ in found), tuple(gone for _, gone in found)))
+    for change in stored.changes:
+        replay(store, attributes, change, stored.full)
+    return [segment for segment, _ in found]
+
+
+def replay(store: Store, attributes: Attributes, change: Change, full: bool) -> None:
+    """Make a change of the log again."""
+    removed, piece = None, None
+    try:
+        with understood():
+            if change.removed:
+                check_ids(change.removed)
+                removed = ids_from(change.removed)
+            if change.facts is not None:
+                piece = _piece(change, attributes, full)
+            store.replay(removed, piece)
+    except (IdError, pa.ArrowException) as error:
+        raise StorageError(f"the log of the saved index is damaged: {error}; build it again") from error
+
+
+def _piece(change: Change, attributes: Attributes, full: bool) -> Piece:
+    segment, _ = segment_from(change.facts or {}, change.arrays or {}, attributes, full)
+    return segment if segment.fresh is None else segment.fresh
+
+
+class Follower:
+    """A store whose changes are made elsewhere, in a folder or a place that is read again on demand."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], store: Store, attributes: Attributes, mmap: bool, verify: Verify
+    ) -> None:
+        self._path, self._store, self._attributes, self._mmap, self._verify = path, store, attributes, mmap, verify
+        self._known: dict[str, Segment] = {}
+        self.abandon()
+
+    def begin(self, stored: Stored, segments: list[Segment]) -> None:
+        """Go on from what was read."""
+        self._stored, self._position = stored, stored.position
+        entries = zip(stored.segments, stored.files, segments, strict=False)  # shards have no files here
+        self._known = {directory.segment_key({**facts, "arrays": files}): it for (facts, _), files, it in entries}
+
+    @property
+    def version(self) -> str:
+        return self._position.version
+
+    def refresh(self) -> bool:
+        """Take up what has changed since the last time; whether anything has."""
+        with self._refreshing:
+            manifest = storage.read_manifest(self._path)
+            if manifest["checksum"] != self._stored.checksum:
+                return self._reload()
+            return not is_uri(self._path) and self._catch_up(manifest)
+
+    def _catch_up(self, manifest: Mapping[str, Any]) -> bool:
+        """Read what was added to the log."""
+        try:
+            news = list(directory.changes_after(Path(self._path), manifest, self._position))
+        except FileNotFoundError:  # the log has been folded, and removed
+            return self._reload()
+        if any(change.files is not None for _, change in news):
+            return self._reload()
+        for position, change in news:
+            replay(self._store, self._attributes, change, self._stored.full)
+            self._position = position
+        return bool(news)
+
+    def _reload(self) -> bool:
+        """Read the manifest and what follows it; segments that are open stay so."""
+        stored = storage.read(self._path, self._mmap, self._verify, known=self._known)
+        if stored.meta["schema"] != self._stored.meta["schema"]:
+            raise StorageError(f"the index at {shown(self._path)!r} has another schema now; open it again")
+        fresh = Store(self._attributes, self._store.build, background=False)
+        segments = restore(fresh, self._attributes, stored, self._known)
+        before = self._position
+        self._store.take_over(fresh)
+        self.begin(stored, segments)
+        return before.version != self._position.version
+
+    # As a journal: there is nothing that it would store
+
+    def prepare(self, piece: Piece) -> None:
+        self._refuse()
+
+    def commit(self, what: str, removed: Any, piece: Piece | None, publish: Callable[[], None]) -> None:
+        self._refuse()
+
+    def _refuse(self) -> None:
+        raise StorageError(
+            f"the index at {shown(self._path)!r} is open for reading: to change it, open it with mode='a'; to change "
+            "a copy in memory, load() it"
+        )
+
+    def is_due(self) -> bool:
+        return False
+
+    def fold(self) -> None:
+        """There is nothing to write."""
+
+    def flush(self) -> None:
+        """There is nothing to write."""
+
+    def close(self) -> None:
+        """Files stay open as long as they are mapped."""
+
+    def abandon(self) -> None:
+        self._refreshing = threading.Lock()

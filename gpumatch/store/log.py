@@ -1,0 +1,320 @@
+"""The log of changes to an index: one record per call, appended before the call returns.
+
+A record is ``head | check | payload | chain``. The head says the change's number, the payload's size and how much of
+the file was on disk by then; the check is of the head alone. The chain is a hash over all records so far: it tells
+that none is missing, and names a version. See docs/format.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from gpumatch.arrays import Array
+from gpumatch.errors import StorageError
+from gpumatch.store import disk
+
+_FILE_MAGIC, _MAGIC = b"gpumatch log 1\n\0", b"\xf1gmR"
+_FILE = struct.Struct("<16sQ16s")  # magic; number and chain of the version that the log begins with
+_HEAD = struct.Struct("<4sQQQ")  # magic, number, bytes of the payload, bytes of the file that were on disk
+_CHECK, CHAIN = 8, 16
+START = _FILE.size + _CHECK  # where the first record begins
+_NAME = re.compile(r"changes-(\d+)\.log")
+_TYPE = re.compile(r"[|<][biuf][1248]")
+
+
+Files: TypeAlias = "dict[str, dict[str, Any]]"  # file, size and SHA-256 of arrays by their names
+
+
+class Position(NamedTuple):
+    """A version, and where its last record ends."""
+
+    log: int
+    offset: int
+    number: int  # of changes since the index began
+    chain: bytes
+
+    @property
+    def version(self) -> str:
+        return version_name(self.number, self.chain.hex())
+
+
+def version_name(number: int, chain: str) -> str:
+    return f"{number}-{chain[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A call: the ids that it removed, and the segment that it added, whose arrays are here or in files."""
+
+    what: str
+    at: float  # seconds since 1970
+    removed: Mapping[str, Array]  # as columns of a segment, see ``ids_from``; or empty
+    facts: Mapping[str, Any] | None = None
+    arrays: Mapping[str, Array] | None = None
+    files: Files | None = None
+
+    def encode(self) -> bytes:
+        arrays = {f"removed.{name}": array for name, array in self.removed.items()} | dict(self.arrays or {})
+        plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        shapes = {name: [array.dtype.str, *array.shape] for name, array in plain.items()}
+        facts = {"what": self.what, "at": self.at, "segment": self.facts, "files": self.files, "arrays": shapes}
+        text = json.dumps(facts).encode()
+        return b"".join([len(text).to_bytes(4, "little"), text, *(array.tobytes() for array in plain.values())])
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Change:
+        """Raises ValueError, KeyError or TypeError if it is no change."""
+        start = 4 + int.from_bytes(payload[:4], "little")
+        facts = json.loads(payload[4:start])
+        arrays = {}
+        for name, (dtype, *shape) in facts["arrays"].items():
+            arrays[name], start = _array(payload, start, dtype, shape)
+        if start != len(payload):
+            raise ValueError(f"it has {len(payload) - start} bytes after its arrays")
+        removed = {name: array for name, array in arrays.items() if name.startswith("removed.")}
+        own = {name: array for name, array in arrays.items() if name not in removed}
+        return cls(
+            str(facts["what"]),
+            float(facts["at"]),
+            {name.removeprefix("removed."): array for name, array in removed.items()},
+            facts["segment"],
+            None if facts["segment"] is None or facts["files"] is not None else own,
+            facts["files"],
+        )
+
+
+def _array(payload: bytes, start: int, dtype: str, shape: list[int]) -> tuple[Array, int]:
+    """An array of the payload, and where it ends."""
+    if not _TYPE.fullmatch(dtype) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"it has an array of {dtype!r} with the shape {shape}")
+    count = 1
+    for size in shape:
+        count *= size
+    end = start + count * np.dtype(dtype).itemsize
+    if end > len(payload):
+        raise ValueError(f"it ends within an array of {dtype!r} with the shape {shape}")
+    array = np.frombuffer(payload[start:end], dtype).reshape(shape).copy()  # which is aligned
+    array.flags.writeable = False
+    return array, end
+
+
+def log_name(number: int) -> str:
+    return f"changes-{number}.log"
+
+
+def log_number(name: str) -> int | None:
+    """The number of a log, by its file's name; None for other files."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def log_state(folder: Path) -> str:
+    """The newest log and its size, which change with every record; empty if there is none."""
+    number = max((log_number(name) or 0 for name in os.listdir(folder)), default=0)
+    path = folder / log_name(number)
+    return f"{number} {path.stat().st_size}" if number else ""
+
+
+# Writing
+
+
+class Log:
+    """The log that changes are appended to. Whoever has it is the only one who writes to the folder."""
+
+    def __init__(self, folder: Path, position: Position, always: bool) -> None:
+        """``always``: each record is on disk when ``append`` returns. What follows the position in the file goes."""
+        self._folder, self._always, self.position, self._is_broken = folder, always, position, False
+        path = folder / log_name(position.log)
+        if position.offset <= START or not path.exists():
+            self._create()
+        else:
+            self._descriptor = os.open(path, os.O_RDWR)
+            disk.truncate(self._descriptor, position.offset)
+            disk.sync(self._descriptor)
+        self.synced = self.position.offset
+
+    def _create(self) -> None:
+        head = _FILE.pack(_FILE_MAGIC, self.position.number, self.position.chain)
+        path = self._folder / log_name(self.position.log)
+        disk.replace(path, head + _check(head))
+        disk.sync_folder(self._folder)
+        self._descriptor = os.open(path, os.O_RDWR)
+        self.position = self.position._replace(offset=START)
+        self.synced = START
+
+    def append(self, payload: bytes) -> None:
+        """All of it or nothing."""
+        if self._is_broken:
+            raise OSError(errno.EIO, "an earlier change could not be taken back; open the folder again")
+        before = self.position
+        head = _HEAD.pack(_MAGIC, before.number + 1, len(payload), self.synced)
+        chain = _chained(before.chain, head, payload)
+        content = b"".join([head, _check(head), payload, chain])
+        try:
+            os.lseek(self._descriptor, before.offset, os.SEEK_SET)
+            disk.write(self._descriptor, content)
+            self.position = Position(before.log, before.offset + len(content), before.number + 1, chain)
+            if self._always:
+                self.sync()
+        except BaseException:
+            self.undo(before)
+            raise
+
+    def undo(self, before: Position) -> None:
+        """Forget what was appended after a position."""
+        self.position, self.synced = before, min(self.synced, before.offset)
+        self._is_broken = True
+        disk.truncate(self._descriptor, before.offset)
+        self._is_broken = False
+
+    def sync(self) -> None:
+        end = self.position.offset
+        if self.synced < end:
+            disk.sync(self._descriptor)
+            self.synced = end
+
+    def rotate(self) -> None:
+        """Go on in another file."""
+        self.sync()
+        before, descriptor = self.position, self._descriptor
+        self.position = before._replace(log=before.log + 1)
+        try:
+            self._create()
+        except BaseException:
+            following, self.position = self.position, before
+            self._is_broken = True  # if the next log stays, it must not be taken for one that continues this
+            disk.remove(self._folder / log_name(following.log))
+            self._is_broken = False
+            raise
+        os.close(descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+# Reading
+
+
+def read_log(folder: Path, position: Position, durable: int = 0) -> Iterator[tuple[Position, bytes]]:
+    """Payloads of the records that follow a position, each with the position after it.
+
+    They end before a record that is not complete: its call had not returned when the writer or the machine stopped.
+    ``durable``: how much of the position's log is known to be complete. Other damage is a StorageError.
+    """
+    while True:
+        last = position
+        for last, payload in _records(folder, position, durable):
+            yield last, payload
+        following = last._replace(log=last.log + 1, offset=0)
+        if not (folder / log_name(following.log)).exists():
+            return
+        if last == position:
+            if not _begins_with(folder, following):
+                raise _damaged(folder, position, "the next log does not continue it")
+            last, durable = following, 0
+        position = last
+        # else the writer went on in this log meanwhile: it was closed when the next one was begun
+
+
+def _records(folder: Path, position: Position, durable: int) -> Iterator[tuple[Position, bytes]]:
+    """Those of one file."""
+    if position.offset < START:
+        if not _begins_with(folder, position):
+            if durable:
+                raise _damaged(folder, position, "it is missing, or does not continue the version of the manifest")
+            return
+        position = position._replace(offset=START)
+        yield from _records(folder, position, durable)
+        return
+    with open(folder / log_name(position.log), "rb") as file:
+        file.seek(position.offset)
+        data = file.read()
+    at = 0
+    while at < len(data):
+        found = _record(data, at, position)
+        if found is None:
+            if position.offset < durable or _is_followed(data, at, position):
+                raise _damaged(folder, position, "its checksum differs")
+            return
+        payload, size, chain = found
+        at += size
+        position = Position(position.log, position.offset + size, position.number + 1, chain)
+        yield position, payload
+    if position.offset < durable:
+        raise _damaged(folder, position, f"the log ends there, expected {durable} bytes")
+
+
+def _record(data: bytes, at: int, position: Position) -> tuple[bytes, int, bytes] | None:
+    """Payload, size and chain of the record at ``at``; None if it is incomplete or altered."""
+    head = _head(data, at)
+    if head is None or head[0] != position.number + 1:
+        return None
+    start = at + _HEAD.size + _CHECK
+    end = start + head[1] + CHAIN
+    if end > len(data):
+        return None
+    payload, chain = data[start : end - CHAIN], data[end - CHAIN : end]
+    if chain != _chained(position.chain, data[at : at + _HEAD.size], payload):
+        return None
+    return payload, end - at, chain
+
+
+def _head(data: bytes, at: int) -> tuple[int, int, int] | None:
+    """Number, bytes of payload, and bytes on disk, of the head at ``at``."""
+    head = data[at : at + _HEAD.size]
+    if len(head) < _HEAD.size or data[at + _HEAD.size : at + _HEAD.size + _CHECK] != _check(head):
+        return None
+    magic, number, size, synced = _HEAD.unpack(head)
+    return (number, size, synced) if magic == _MAGIC else None
+
+
+def _is_followed(data: bytes, at: int, position: Position) -> bool:
+    """Whether a later record says that the one at ``at`` was on disk by then."""
+    later = data.find(_MAGIC, at + 1)
+    while later >= 0:
+        head = _head(data, later)
+        if head is not None and head[0] > position.number and head[2] > position.offset:
+            return True
+        later = data.find(_MAGIC, later + 1)
+    return False
+
+
+def _begins_with(folder: Path, position: Position) -> bool:
+    """Whether a log exists and continues a version."""
+    try:
+        with open(folder / log_name(position.log), "rb") as file:
+            found = file.read(START)
+    except FileNotFoundError:
+        return False
+    head = _FILE.pack(_FILE_MAGIC, position.number, position.chain)
+    return found == head + _check(head)
+
+
+def _damaged(folder: Path, position: Position, why: str) -> StorageError:
+    path = str(folder / log_name(position.log))
+    return StorageError(
+        f"{path!r} is damaged after change {position.number}, at byte {position.offset}: {why}; restore it from a "
+        "copy, or remove it to go on with the changes before it"
+    )
+
+
+def _check(head: bytes) -> bytes:
+    return hashlib.blake2b(head, digest_size=_CHECK).digest()
+
+
+def _chained(chain: bytes, head: bytes, payload: bytes) -> bytes:
+    digest = hashlib.blake2b(chain, digest_size=CHAIN)
+    digest.update(head[:20])  # without how much was on disk: a version's name should not depend on it
+    digest.update(payload)
+    return digest.digest()
