@@ -303,7 +303,7 @@ def test_ids_are_checked() -> None:
     ("given", "message"),
     [
         ({"id": [1], "attribute": ["i"]}, "it lacks op, value"),
-        ({"id": [1], "attribute": ["i"], "op": ["="], "values": [1]}, "column 'values' holds lists, found int64"),
+        ({"id": [1], "attribute": ["i"], "op": ["="], "values": [1]}, "column 'values' must hold lists, found int64"),
         ({"id": [1, 2], "attribute": ["i", "s"], "op": ["=", "="], "value": [1, "x"]}, "cannot read the table"),
         ([1, 2], "found list"),
     ],

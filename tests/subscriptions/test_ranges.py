@@ -228,15 +228,15 @@ def test_low_above_high(kind: str, low: Any, high: Any, shown: str) -> None:
 
 BAD: list[tuple[Any, str]] = [
     ({"i": ([1, 2, 3], None)}, "'i' have 3 values, expected one for each of the 2 ids"),
-    ({"i": (1, 2)}, "'i' are arrays, found 1"),
-    ({"i": [1, 2, 3]}, "'i' are a pair of arrays"),
-    ({"i": np.zeros((2, 2))}, "'i' are a pair of arrays"),
+    ({"i": (1, 2)}, "'i' must be arrays, found 1"),
+    ({"i": [1, 2, 3]}, "'i' must be two arrays"),
+    ({"i": np.zeros((2, 2))}, "'i' must be two arrays"),
     ({"i": (["x", "y"], None)}, "'i' is int64, but the end at position 0 holds 'x'"),
     ({"i": ([1, True], None)}, "'i' is int64, but the end at position 1 holds True"),
     ({"i": ([1, 2**70 + 1], None)}, "position 1 holds 1180591620717411303425, which is outside"),
     ({"tags": ([1, 2], None)}, "'tags' is list<int64>; add_ranges takes attributes with a single value"),
     ({"ii": ([1, 2], None)}, "unknown attribute 'ii'; did you mean 'i'"),
-    ({"d": (np.array(["2024-01-01", "12000-01-01"], "M8[D]"), None)}, "'d' at position 1 ends outside the years"),
+    ({"d": (np.array(["2024-01-01", "12000-01-01"], "M8[D]"), None)}, "'d' at position 1 has an end outside the years"),
     ([("i", (None, None))], "a dict of attribute"),
 ]
 
