@@ -307,7 +307,7 @@ CRAFTED: list[tuple[Any, str, Callable[[Any], Any], str]] = [
     (gm.Scan(), "dead", lambda dead: dead[1:], "'dead' of a saved index should have rows numbers"),
     (gm.Scan(), "destinations.number", put(0, 3), "should have numbers from -1 to 2, has 3"),
     (gm.Scan(), "weights", lambda weights: weights[1:], "'weights' of a saved index should have rows numbers"),
-    (gm.PstBloom(), "index0.lines", put(0, 6), "owners with one value, not lists"),
+    (gm.PstBloom(), "index0.lines", put(0, 6), "single-valued owners"),
     (gm.PstBloom(), "index0.lines", put(2, 1000), "'lines' of a pstbloom index should have numbers"),
     (gm.PstBloom(), "index0.filters", lambda held: held | np.uint32(0xFFFF), "'filters' of a pstbloom index"),
     (gm.PstBloom(), "index0.heads", put(0, 0x7FFF_FFFF), "'heads' of a pstbloom index should have numbers"),
