@@ -371,7 +371,7 @@ def test_slips_are_named() -> None:
     with pytest.raises(RoutingError, match="there is no broker 17"):
         network.restore_broker(17)
     network.fail_broker(H)
-    with pytest.raises(RoutingError, match="broker 7 is down already"):
+    with pytest.raises(RoutingError, match="broker 7 is already down"):
         network.fail_broker(H)
     with pytest.raises(RoutingError, match="there is no event 999"):
         network.reached(999)
