@@ -65,7 +65,7 @@ def rank_from(bucket, key, attribute, guide, cuts, buckets):
     """The code of a key, given the position of its bucket."""
     g = U8 * np.uint64(attribute)
     count = guide[g + U1]
-    if count == 0 or key == _MAX:  # which ends open ranges, and is no float's key
+    if count == 0 or key == _MAX:  # _MAX ends open ranges; no float has it as its key
         return count
     b = np.uint64(bucket)
     if guide[g + U6] & DIRECT:  # no need to look at the cuts

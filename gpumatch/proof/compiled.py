@@ -212,10 +212,10 @@ def _to_ptx(function: Any, signature: str, arch: str) -> str:
 
 @contextmanager
 def _device_of(capability: tuple[int, int]) -> Iterator[None]:
-    """Make numba believe that there is a device: it asks it what to compile a kernel's callees for.
+    """Pretend that there is a device: numba asks it what to compile a kernel's callees for.
 
-    It keeps them for the next architecture, and rightly: it keeps their LLVM code, which is the same for all of ours,
-    and NVVM compiles that together with the kernel's for the wanted architecture.
+    numba keeps these for the next architecture, and rightly: it keeps their LLVM code, which is the same for all of
+    ours, and NVVM compiles that together with the kernel's for the wanted architecture.
     """
     from numba.cuda import dispatcher
 

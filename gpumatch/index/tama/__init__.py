@@ -33,15 +33,15 @@ _ENOUGH = 16  # most levels by default: more save hardly any checks, and cost tw
 _AT_ONCE = 16  # observed events matched together: each may find everything
 _PLENTY = 1 << 23  # most answers checked before levels are accepted or rejected
 _SLACK = 3  # standard deviations by which a measured rate must clear the bound
-_ALL_CHECKED = 4096  # events up to which all are checked
-_STEP = 16  # after them, one in this many is
+_ALL_CHECKED = 4096  # this many events at the start are all checked
+_STEP = 16  # and then one event in this many
 _COUNT = 2.5  # nanoseconds per counted hit
 _UNSEEN = "no events were observed before it was built; observe() some, then compact()"
 
 
 @dataclass(frozen=True, slots=True)
 class Tama(IndexParams):
-    """Count the satisfied predicates of every subscription that an event meets.
+    """Count the predicates of every subscription that an event satisfies.
 
     ``levels``: how often the codes of an attribute are halved; by default often enough to tell them all apart, but at
     most 16 times. Results are verified, unless ``approximate``: then they have every match and some more. ``stats()``

@@ -143,7 +143,7 @@ class Bound:
 
 
 def bound(costs: Sequence[Cost], transfer: Transfer, gpu: Gpu, batch: int) -> Bound:
-    """The bound of kernels in sequence. Copies run beside them and are reported separately."""
+    """The bound of kernels in sequence. Copies run alongside and are reported separately."""
     times = [cost.seconds(gpu, batch) for cost in costs]
     slowest = [max(time, key=time.__getitem__) for time in times]
     spent = [time[limit] for time, limit in zip(times, slowest, strict=True)]

@@ -24,7 +24,7 @@ ASSUMPTIONS = (
     f"Instructions: those of {LANES} threads per clock and multiprocessor; as many per step as in the machine code for "
     "sm_90, where threads of a warp wait for the slowest.",
     "Output: all work on matches once they are found. Transfer: 16 lanes of PCIe, events in and matches out; it runs "
-    "beside the kernels and is not included in the bound.",
+    "alongside the kernels and is not included in the bound.",
 )
 
 

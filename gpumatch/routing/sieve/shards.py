@@ -29,9 +29,9 @@ from gpumatch.store.source import Source, join_sources
 if TYPE_CHECKING:
     from gpumatch.matcher import Matcher
 
-_SAMPLE = 4096  # events by which attributes are judged
+_SAMPLE = 4096  # events for judging attributes
 _ENTRIES = 1 << 21  # values of such events, if they are made up
-_EDGES = 4096  # group ranges up to which filters are optimal
+_EDGES = 4096  # up to this many group ranges, filters are optimal
 _UNSEEN = 0.05  # share of the traffic that no sample shows, spread over all values
 _MOST = 1 << 16  # shards, each of which has a bit in many arrays
 _CHEAP = CostModel(tf=1.0, tc=0.01, arrivals=1.0)
