@@ -285,5 +285,5 @@ def check_covered(advertisements: RoutingTable, client: Hashable, events: Mappin
             known = f"it advertises {' | '.join(offered)}" if offered else "it has none here"
             raise RoutingError(
                 f"event {at} of {len(events)}, {dict(values)!r}, satisfies no advertisement of client {client!r}: "
-                f"{known}; advertise what it will publish first, at the broker where it publishes"
+                f"{known}; advertise events before publishing them, at the same broker"
             )
