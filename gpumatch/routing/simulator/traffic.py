@@ -41,7 +41,7 @@ class Workload:
         events = len(self.times)
         if len(self.sources) != events or len(self.offsets) != events + 1:
             found = f"{len(self.sources)} sources and {len(self.offsets)} offsets"
-            raise RoutingError(f"{events} times need {events} sources and {events + 1} offsets, found {found}")
+            raise RoutingError(f"{events} times: expected {events} sources and {events + 1} offsets, found {found}")
         if events and (self.times[0] < 0 or self.times[-1] >= LATEST or (np.diff(self.times) < 0).any()):
             raise RoutingError(f"times must not fall, and lie between 0 and {LATEST:,} nanoseconds")
         sizes = np.diff(self.offsets)
