@@ -252,7 +252,7 @@ def test_subscriptions_that_come_later() -> None:
         ({1: {}}, None, "at least one attribute"),
         ({1: {"a": (0, 1)}}, {1: []}, "at least one attribute"),
         ({1: {"a": (0, 1)}}, {1: ["b"]}, "1 has no range on 'b'"),
-        ({1: {"a": (0, 1)}}, {2: ["a"]}, "2 is none of the subscriptions"),
+        ({1: {"a": (0, 1)}}, {2: ["a"]}, "2 is not one of the given subscriptions"),
         ({1: {"a": (2, 1)}}, None, "expected low <= high"),
         ({1: {"a": (0, float("nan"))}}, None, "expected low <= high"),
         ({1: {"a": (None, 1)}}, None, "expected low <= high"),

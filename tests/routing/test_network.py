@@ -349,7 +349,7 @@ def test_errors() -> None:
     with pytest.raises(RoutingError, match="has not failed"):
         network.restore_broker(C)
     network.fail_broker(C)
-    with pytest.raises(RoutingError, match="broker 2 is down"):
+    with pytest.raises(RoutingError, match="broker 2 is already down"):
         network.fail_broker(C)
     assert isinstance(Network(Clusters(EXAMPLE, [range(8)]), SCHEMA).topology, Topology)
 
