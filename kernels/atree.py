@@ -21,7 +21,7 @@ from gpumatch.kernels.words import WORDS, and_words, cut_words, or_words
 
 STACK = 1  # the first slot of the stack; slot 0 means none
 SLOTS = STACK + NEST + 1  # the first slot of a node
-ROOM = 64  # rows of one event that lie together until all are known: a chunk
+ROOM = 64  # rows of an event that are kept together, as a chunk, until all are known
 CHUNK = np.uint64(ROOM)
 U0, U1, U6, U12, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(12), np.uint64(63)
 
@@ -273,7 +273,7 @@ def match_atree(events, rows, leaves, programs, sizes, scratch):
     """Rows that at most 512 events satisfy, as offsets and rows, ascending and without repeats in an event.
 
     Clauses with a negative row are skipped. ``scratch`` are slots of nodes and marks of units, all zero before
-    and after, and buffers, which are returned, since they may have grown; that of shared rows is all zero, too.
+    and after, and buffers, which are returned, since they may have grown; the one for shared rows is all zero, too.
     """
     clause_row, n_rows, once = rows
     directory, node_ptr, waiting, piece_node, piece_lo, piece_hi, base = leaves

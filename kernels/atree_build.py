@@ -1,4 +1,4 @@
-"""From a graph of expressions to programs: a node that is used once is written out where it is used.
+"""Turns a graph of expressions into programs: a node that is used once is written out where it is used.
 
 A *unit* is a node that several others use, or an expression. Its program is an item: the number of a node; NEGATED
 minus the number of a predicate, which is true where its base, mostly the presence of its attribute, is true but the
@@ -89,7 +89,7 @@ def item_of(node, ops, ptr, child, number):
 
 @scalar
 def write(root, ops, ptr, last, child, stored, number, stack, items, at):
-    """Write the program of a group as if it were not kept itself; returns where it ends. ``stack``: three columns."""
+    """Write out the program of a group, even a kept one; returns where it ends. ``stack``: three columns."""
     top = 0
     stack[0, 0], stack[0, 1], stack[0, 2] = root, ptr[root], at
     items[at] = -1 - np.int32(ops[root])

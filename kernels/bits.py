@@ -39,7 +39,7 @@ def ones(typingctx: Any, word: Any) -> Any:
 
 @intrinsic
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
-    """Prefetch the cache line of ``array[index]``, which is read soon."""
+    """Prefetch the cache line of ``array[index]``, which will be read soon."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         view = context.make_array(signature.args[0])(context, builder, args[0])

@@ -1,7 +1,7 @@
 """Machine code shared between processes: a file for each driver, its argument types and the processor.
 
-The files are pickles, so reading one runs code of its writer. Those of other users are not read: a file and its
-folder must belong to this user or to root, and nobody else may write to them. So an image may contain root's files.
+The files are pickles, so reading one runs its writer's code. Files of other users are not read: a file and its folder
+must belong to this user or to root, and nobody else may write to them. Root's files, as in an image, are thus allowed.
 The folder is named after a hash of all kernel sources, since a driver includes its callees: no stale code is loaded.
 """
 
@@ -78,7 +78,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
 
 
 def folders() -> list[Path]:
-    """Folders in which machine code is looked for."""
+    """Folders that are searched for machine code."""
     folder, wrong = named_folder()
     aside = temporary_folder()
     return ([] if wrong else [folder]) + ([] if aside is None else [aside]) + _borrowed
@@ -94,7 +94,7 @@ def borrow(base: Path) -> None:
 
 @cache
 def named_folder() -> tuple[Path, str]:
-    """The folder that the environment names, else one in the user's cache folder; and what is wrong with it."""
+    """The folder named in the environment, else one in the user's cache folder; and what is wrong with it."""
     given = os.environ.get(VARIABLE)
     base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpumatch")
     folder = base / _version()
@@ -144,7 +144,7 @@ def trusted(path: Path) -> bytes | None:
 
 
 def _read(path: Path) -> Any:
-    """What the file holds; None if it is not trusted, or damaged."""
+    """The contents of the file; None if it is not trusted, or damaged."""
     found = trusted(path)
     if found is None or hashlib.sha256(found[_DIGEST:]).digest() != found[:_DIGEST]:
         return None

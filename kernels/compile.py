@@ -62,7 +62,7 @@ def compiled(*drivers: Any) -> bool:
 
 
 def compilations() -> int:
-    """A number that grows when a compilation ends: a call that compiled nothing and waited for none leaves it as is."""
+    """Grows whenever a compilation ends: a call that compiled nothing and waited for none leaves it unchanged."""
     return _finished
 
 

@@ -8,15 +8,15 @@ from gpumatch.opcodes import HI, KIND, LO, RANGE, WIDTH
 
 
 @driver
-def list_ranges(held, clauses, owners, clause_ptr, predicate, multi, out):
-    """Ranges on attributes other than the owner's, of the clauses at indexes ``held``; returns their number.
+def list_ranges(indexes, clauses, owners, clause_ptr, predicate, multi, out):
+    """Ranges on attributes other than the owner's, of the clauses at ``indexes``; returns their number.
 
     ``owners`` are numbers of predicates. ``out`` has three arrays: the index of the clause, the number of the range,
     and the pair of both attributes, as one number.
     """
     which, ranges, pairs = out
     n = 0
-    for h in held:
+    for h in indexes:
         owner = predicate[WIDTH * owners[h]]
         for i in range(clause_ptr[clauses[h]], clause_ptr[clauses[h] + 1]):
             p = WIDTH * i

@@ -1,8 +1,8 @@
 """Memory and work of the CUDA kernels, counted on the CPU over the same arrays: lists that events reach, and tests.
 
-The device moves memory in sectors of 32 bytes. Counters hold the number of sectors read from an array, where a warp
-that asks for the same one twice in a row gets it once; marks hold which sectors these are. Threads of a warp wait for
-each other, so that work of one of them costs all of them the same: steps are counted for the slowest.
+The device moves memory in sectors of 32 bytes. Counters hold the number of sectors read from an array; a warp that
+asks for the same one twice in a row gets it once. Marks say which sectors these are. Threads of a warp wait for each
+other, so work of one of them costs them all the same: steps are counted for the slowest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def touch(marks, first, last):
 
 @scalar
 def touch_next(marks, first, before):
-    """As ``touch``, for a value within one sector: 0 if the one before lay there. Also returns the sector."""
+    """As ``touch``, for a value within one sector: 0 if the one before was in it. Also returns the sector."""
     sector = first >> 5
     marks[sector] = True
     return np.int64(sector != before), sector

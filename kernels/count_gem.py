@@ -19,12 +19,12 @@ def locate(events, dims, cells, lanes_of, count):
 
 
 @scalar
-def load_words(lane, log, step, places, first, words, held):
+def load_words(lane, log, step, places, first, words, banks):
     """The accesses of shared memory that one half of a warp needs in a step, given words of the same bank.
 
     Lanes from ``lane`` on take ``1 << log`` words of one event after another, from event ``first`` on.
     """
-    held[:] = 0
+    banks[:] = 0
     most = 0
     for i in range(lane, lane + HALF):
         e = first + (i >> log)
@@ -37,8 +37,8 @@ def load_words(lane, log, step, places, first, words, held):
             if words[j] != 0 and (np.int64(places[other, step]) << log) + (j & ((1 << log) - 1)) == address:
                 new = False
         if new:
-            held[address % HALF] += 1
-            most = max(most, held[address % HALF])
+            banks[address % HALF] += 1
+            most = max(most, banks[address % HALF])
     return most
 
 
@@ -49,7 +49,7 @@ def sift(places, dims, cells, log, bits, out):
     Returns steps of all warps, accesses of shared memory, and words that steps read.
     """
     tiles = out.shape[1] // WORDS
-    words, held = np.zeros(WARP, np.uint64), np.zeros(HALF, np.int64)
+    words, banks = np.zeros(WARP, np.uint64), np.zeros(HALF, np.int64)
     steps = answers = reads = np.int64(0)
     for group in range(0, tiles * WORDS, 1 << log):
         row = (group // WORDS) * cells
@@ -58,8 +58,8 @@ def sift(places, dims, cells, log, bits, out):
                 words[i] = ~np.uint64(0) if first + (i >> log) < places.shape[0] else np.uint64(0)
             step, active = 0, True
             while active and step < dims:
-                answers += load_words(0, log, step, places, first, words, held)
-                answers += load_words(HALF, log, step, places, first, words, held)
+                answers += load_words(0, log, step, places, first, words, banks)
+                answers += load_words(HALF, log, step, places, first, words, banks)
                 steps += 1
                 active = False
                 for i in range(WARP):
@@ -113,7 +113,7 @@ def check_bounds(keys, first_clause, lanes, bounds, loose, marks, kept):
     """Keys that are decided or lie within their bounds, into ``kept``; decided if bounds decide the clause.
 
     Returns their number, how many were compared, warps that compare any, tiles and warps that keep any, and sectors of
-    bounds and of marks of looseness.
+    bounds and of ``loose``.
     """
     width = 2 * lanes.shape[1]
     sectors = np.zeros(2, np.int64)

@@ -45,7 +45,7 @@ def read_cell(filter, e, rows, width, cell_shift, lines, stamp, stamps, marks, s
 
 @scalar
 def stamp_of(slot, e):
-    """A number for a block and an event, which distinguishes its reads from others."""
+    """A number for a block and an event, to tell their reads from others."""
     return (np.int64(slot // BLOCK) << 20) + (e & 0xF_FFFF)
 
 
@@ -312,8 +312,8 @@ def count_hits(runs, event_slot, first_clause, room, postings, needed, owner, ma
 def test_bounds(runs, first_clause, rows, width, dims, cell_sub, bounds, decided, marks, stamps):
     """Keys of clauses whose bounds contain the event in every dimension.
 
-    Returns them, steps of all warps, tiles and warps that keep any, and sectors of clauses, bounds, marks of
-    decision and rows.
+    Returns them, steps of all warps, tiles and warps that keep any, and sectors of clauses, bounds, ``decided`` and
+    rows.
     """
     starts, lengths, owners = runs
     keys = np.empty(START, np.int64)

@@ -369,7 +369,7 @@ def more_room(size, dag, room):
 
 @routine
 def clause_node(literals, alone, node, memo, predicates, attributes, members, dag):
-    """The node of an AND over predicates and a program's node, or over the nodes that that joins if not ``alone``."""
+    """The node of an AND over predicates and a program's node, or, if not ``alone``, the nodes that this joins."""
     ops, ptr, child = dag[:3]
     alone = alone or ops[node] != AND
     own = 1 if alone else ptr[node + 1] - ptr[node]
@@ -388,7 +388,7 @@ def clause_node(literals, alone, node, memo, predicates, attributes, members, da
 def find_shared(first, last, clauses, memo, predicates, attributes, shared, dag):
     """Mark programs that clauses with different predicates have in common; repeated clauses do not count."""
     clause_ptr, clause_program = clauses
-    seen, held = np.zeros(shared.size, np.bool_), np.empty(shared.size, np.uint32)
+    seen, hashes = np.zeros(shared.size, np.bool_), np.empty(shared.size, np.uint32)
     for c in range(first, last):
         g = clause_program[c]
         if g < 0:
@@ -396,8 +396,8 @@ def find_shared(first, last, clauses, memo, predicates, attributes, shared, dag)
         h = mix(np.uint32(T), clause_ptr[c + 1] - clause_ptr[c])
         for i in range(clause_ptr[c], clause_ptr[c + 1]):
             h = mix(h, leaf_node(i, T, memo, predicates, attributes, dag))
-        shared[g] |= seen[g] and held[g] != h
-        seen[g], held[g] = True, h
+        shared[g] |= seen[g] and hashes[g] != h
+        seen[g], hashes[g] = True, h
 
 
 @routine
@@ -529,7 +529,7 @@ def find_parts(op, ptr, child, first, size, ranked, heads, following, ops, part,
 
 @scalar
 def cover(ptr, child, first, size, part, parts, covered, places, chosen):
-    """Greedy set cover: the nodes that cover most children at a time. Returns how many are chosen."""
+    """Greedy set cover: choose the node that covers the most children, and repeat. Returns how many are chosen."""
     for i in range(size):
         covered[i] = False
     n = 0

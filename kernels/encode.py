@@ -12,7 +12,7 @@ from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
 
 MISSING = -1
-# Search data of an attribute, side by side: first cut, number of cuts, first bucket, number of buckets, the number at
+# Search data of an attribute, in sequence: first cut, number of cuts, first bucket, number of buckets, the number at
 # which buckets start and buckets per unit (floats by their bits, or the key itself if DIRECT), and flags.
 GUIDE = 8
 FLOAT, DIRECT = 1, 2
@@ -39,7 +39,7 @@ def key_number(key, is_float):
 
 @scalar
 def bucket_of(number, low, scale, count):
-    """The bucket of a number: rises with it; the first and last take what lies beyond."""
+    """The bucket of a number: rises with it; numbers beyond either end go to the first or the last."""
     position = (number - low) * scale
     if not position > 0.0:
         return np.int64(0)
@@ -65,7 +65,7 @@ def rank_from(bucket, key, attribute, guide, cuts, buckets):
     """The code of a key, given the position of its bucket."""
     g = U8 * np.uint64(attribute)
     count = guide[g + U1]
-    if count == 0 or key == _MAX:  # the ends of open ranges have a key, which among floats is no number
+    if count == 0 or key == _MAX:  # _MAX ends open ranges; no float has it as its key
         return count
     b = np.uint64(bucket)
     if guide[g + U6] & DIRECT:  # no need to look at the cuts
@@ -90,7 +90,7 @@ def rank(key, attribute, guide, cuts, buckets):
 
 @scalar
 def rank_block(attribute, first, last, keys, guide, cuts, buckets, places, out):
-    """Codes of ``keys[:last - first]``, of entries ``first:last``.
+    """Codes of the entries ``first:last``, whose keys are ``keys[:last - first]``.
 
     In three steps, each of which prefetches the memory that the next one reads.
     """
@@ -107,7 +107,7 @@ def rank_block(attribute, first, last, keys, guide, cuts, buckets, places, out):
 
 @driver
 def unique_runs(keys, ptr, out, out_ptr):
-    """Drop repeats from each sorted stretch ``keys[ptr[a]:ptr[a+1]]``; returns the length kept in ``out``."""
+    """Drop repeats from each sorted run ``keys[ptr[a]:ptr[a+1]]``; returns the length kept in ``out``."""
     n = 0
     for a in range(ptr.size - 1):
         out_ptr[a] = n
@@ -121,7 +121,7 @@ def unique_runs(keys, ptr, out, out_ptr):
 
 @driver
 def group_keys(attribute, keys, ptr, out):
-    """Counting sort of keys by attribute; ``ptr`` holds where each attribute's keys go."""
+    """Counting sort of keys by attribute; ``ptr`` says where each attribute's keys go."""
     place = ptr[:-1].copy()
     for i in range(keys.size):
         a = attribute[i]
@@ -131,7 +131,7 @@ def group_keys(attribute, keys, ptr, out):
 
 @driver
 def sort_runs(keys, ptr, limit):
-    """Sort the stretches that are shorter than ``limit``; others are left to NumPy, whose sort is faster there."""
+    """Sort the runs that are shorter than ``limit``; the others are left to NumPy, which is faster there."""
     for a in range(ptr.size - 1):
         if ptr[a + 1] - ptr[a] < limit:
             for i in range(ptr[a] + 1, ptr[a + 1]):
@@ -145,7 +145,7 @@ def sort_runs(keys, ptr, limit):
 
 @driver
 def fill_buckets(guide, cuts, buckets):
-    """For each bucket of an attribute, how many of its cuts lie in lower ones, and one closing entry."""
+    """For each bucket, how many of its attribute's cuts lie in lower buckets, and one closing entry."""
     for g in range(0, guide.size, GUIDE):
         first = guide[g + 2]
         size = guide[g + 3]
@@ -163,7 +163,7 @@ def fill_buckets(guide, cuts, buckets):
 
 @driver
 def encode_keys(attribute, keys, start, stop, guide, cuts, buckets, out):
-    """Codes of keys that belong to different attributes."""
+    """Codes of keys of different attributes."""
     places = np.empty(BLOCK, np.int64)
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
@@ -174,7 +174,7 @@ def encode_keys(attribute, keys, start, stop, guide, cuts, buckets, out):
 
 @driver
 def encode_numbers(attribute, values, guide, cuts, buckets, out):
-    """Codes of float or int values, none of them NaN, that belong to different attributes of either kind."""
+    """Codes of float or int values, none of them NaN, of different attributes of either kind."""
     places, keys = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for first in range(0, values.size, BLOCK):
         last = min(first + BLOCK, values.size)
@@ -188,7 +188,7 @@ def encode_numbers(attribute, values, guide, cuts, buckets, out):
 
 @driver
 def encode_column(values, attribute, guide, cuts, buckets, out):
-    """Codes of one attribute's values: floats, of which NaN is missing, or integers that are their own keys."""
+    """Codes of one attribute's values: floats, where NaN is missing, or integers, which are their own keys."""
     is_float = guide[GUIDE * attribute + 6] & FLOAT
     for i in range(values.size):
         value = values[i]
@@ -200,7 +200,7 @@ def encode_column(values, attribute, guide, cuts, buckets, out):
 
 @driver
 def columns_to_rows(attribute, codes, base, list_ptr, list_base, ptr, out_attribute, out_code):
-    """Columns of codes to rows: event ``e`` owns entries ``ptr[e]:ptr[e+1]``. Returns the number of entries.
+    """Turn columns of codes into rows: event ``e`` has entries ``ptr[e]:ptr[e+1]``. Returns the number of entries.
 
     Column ``c`` starts at ``codes[base[c]]``. It has one code per event, or, if ``list_base[c]`` is not negative, those
     of the lists that ``list_ptr[list_base[c] + e]`` delimits. The outputs have room for every code.
@@ -225,7 +225,7 @@ def columns_to_rows(attribute, codes, base, list_ptr, list_base, ptr, out_attrib
 
 @driver
 def add_presence(ptr, attribute, code, multi, presence, out_ptr, out_attribute, out_code):
-    """Rows with an entry after each event's own for every list attribute it has. Returns the number of entries."""
+    """Copy rows, adding to each event an entry for every list attribute it has. Returns the number of entries."""
     n = 0
     out_ptr[0] = 0
     for e in range(ptr.size - 1):

@@ -303,7 +303,7 @@ def check_unsure(both, unsure, k, lanes, e, bounds, loose):
 
 @scalar
 def list_all(first, words, out, n):
-    """Append the numbers of all bits. Up to seven of a word are written without checking that there are as many."""
+    """Append the numbers of all bits. Up to seven of a word are written without checking that it has that many."""
     for w in range(WORDS):
         word = words[w]
         clause = first + np.int32(w << 6)

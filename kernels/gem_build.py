@@ -141,7 +141,7 @@ def set_bits(first, last, clause_ptr, predicates, dims, cells, bits, cover, summ
                 continue
             start = -1
             end = -1
-            for r in range(lo, hi):  # ranges ascend; those that meet in a cell form one stretch of cells
+            for r in range(lo, hi):  # ranges ascend; those that meet in a cell form one run of cells
                 if range_lo[r] > range_hi[r]:
                     continue
                 one, two = table[cell_of + (range_lo[r] >> shift)], table[cell_of + (range_hi[r] >> shift)]

@@ -11,7 +11,7 @@ from typing import Any
 def shielded(function: Callable[..., Any], *args: Any) -> Any:
     """The function's result. Interrupts reach only the main thread, so it runs on another, always to its end.
 
-    numba is not made to be interrupted: half-imported or half-compiled code would stay so in the process.
+    numba cannot be interrupted safely: half-imported or half-compiled code would stay that way in the process.
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args)

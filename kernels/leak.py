@@ -39,14 +39,14 @@ def cost_row(i, traffic, gap, counts, fresh, cost):
     One more group adds all traffic before it for its owners, and its own traffic for owners that do not want it.
     Nothing is subtracted, so small traffic counts in full wherever no large traffic leaks.
     """
-    owners, held, leak = fresh[i], traffic[i], 0.0
+    owners, before, leak = fresh[i], traffic[i], 0.0
     cost[i] = leak
     for j in range(i + 1, cost.size):
-        held += gap[j]
-        leak += owners * gap[j] + fresh[j] * held
+        before += gap[j]
+        leak += owners * gap[j] + fresh[j] * before
         owners += fresh[j]
         leak += (owners - counts[j]) * traffic[j]
-        held += traffic[j]
+        before += traffic[j]
         cost[j] = leak
 
 
@@ -56,7 +56,7 @@ def best_filters(traffic, gap, counts, run_ptr, run_next, filters):
 
     ``traffic`` is that of a group, ``gap`` the traffic between it and the one before, ``counts`` its owners. Runs are
     sorted by the group that they end with; ``run_next`` is where the owner's next run starts, or groups + 1 if none.
-    The leak is no Monge array, so every end may be the best. But it rises with a filter's end while that of the rest
+    The leak is not a Monge array, so every end may be the best. But it rises with a filter's end while that of the rest
     falls: the leak of a block's first end and of the rest after its last give a bound that rules out most blocks.
     """
     n = counts.size

@@ -56,7 +56,7 @@ def growth(node, low, high, bits, ranks, covers):
 
 @scalar
 def taller(array, nodes):
-    """Room for more nodes."""
+    """The array with room for more nodes."""
     more = np.zeros((nodes, array.shape[1]), array.dtype)
     for i in range(array.shape[0]):
         for j in range(array.shape[1]):

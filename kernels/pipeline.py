@@ -1,7 +1,7 @@
 """How numba compiles a driver: everything that it calls is passed to LLVM once, as a component of the driver.
 
 By default numba optimises every function, writes machine code for it, and then does the same again for each caller that
-it was inlined into. Only drivers are called from outside, so only they get machine code; the wait more than halves.
+it was inlined into. Only drivers are called from outside, so only they get machine code: less than half the wait.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
 
 ABSENT = 0xFF  # the cell of an attribute that the event lacks: outside every filter
 ANYTHING = np.uint32(0xFF00_0000)  # a filter that everything passes, even ABSENT
-FILTERED = 0xFFFF  # attributes from here on have no room in a filter
+FILTERED = 0xFFFF  # attributes from here on do not fit in a filter
 COMPLETE = np.uint64(0x8000_0000)  # mark of a posting's clause: nothing is left to verify
 CLAUSE = 0x7FFF_FFFF
 BELOW = np.uint64(0xFFFF_FFFF)
 U0, U1, U16, U32, LOW16 = np.uint64(0), np.uint64(1), np.uint64(16), np.uint64(32), np.uint64(0xFFFF)
-AHEAD = 16  # candidates by which memory is prefetched
+AHEAD = 16  # memory is prefetched this many candidates ahead
 LEVELS = 32  # more levels than a tree of int32 codes has
 SPREAD = 3  # a range is cut into blocks no finer than 1/2**SPREAD of its width, and rounded outward to them
 MANY = 64  # a set of more ranges than this hangs on the blocks of its hull
@@ -59,7 +59,7 @@ def cut_blocks(first, last, levels, base, nodes, n):
 
 @scalar
 def access_blocks(p, predicates, directory, nodes):
-    """Nodes that the predicate at ``p`` hangs on; returns their number and whether they hold exactly its codes."""
+    """Nodes that the predicate at ``p`` hangs on; returns their number and whether they cover exactly its codes."""
     predicate, range_lo, range_hi = predicates
     node_base, node_levels, node_shift = directory
     a, lo, hi = predicate[p], predicate[p + LO], predicate[p + HI]
@@ -82,7 +82,7 @@ def access_blocks(p, predicates, directory, nodes):
 
 @driver
 def find_access(clause_ptr, predicate, start, access):
-    """The position of the first predicate of each clause from ``start`` on that a posting can hang on; others stay."""
+    """Position of the first predicate of each clause from ``start`` on that a posting can hang on; others are kept."""
     for c in range(start, access.size):
         for p in range(WIDTH * clause_ptr[c], WIDTH * clause_ptr[c + 1], WIDTH):
             if predicate[p + KIND] <= ANY:
@@ -120,8 +120,8 @@ def make_filter(p, predicates, cell_shift):
 def make_posting(clause, access, exact, bare, clause_ptr, has_program, predicates, multi, cells):
     """Filter and head of a clause's posting, which hangs on one predicate, or on two in a group: ``access``.
 
-    The filters are its most selective predicates; one that it hangs on is among them only if there is no tree, but
-    a ``bare`` root. ``exact``: do the blocks that it hangs on decide each of these two?
+    The filters are its most selective predicates; one that it hangs on is among them only if there is just a ``bare``
+    root, not a tree. ``exact``: do the blocks that it hangs on decide each of these two?
     """
     predicate = predicates[0]
     cell_shift, local, local_exact = cells

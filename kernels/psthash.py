@@ -22,7 +22,7 @@ STEP = 2  # levels by which blocks get coarser: few sizes of blocks mean few gri
 
 @driver
 def find_pairs(clause_ptr, predicate, multi, clauses, one, two):
-    """Positions of the first two predicates of each clause that can hang in a grid; -1 if there are no two.
+    """Positions of the first two predicates of each clause that can hang in a grid; -1 if there are fewer.
 
     They are on different attributes, at most one of them a list: an event with two long lists would have a cell for
     each pair of their values.

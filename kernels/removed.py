@@ -1,4 +1,4 @@
-"""Removed rows as pages of bits: left out of results, and counted, so that the rows that live have numbers."""
+"""Removed rows as pages of bits: left out of results, and counted, so that live rows can be numbered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from gpumatch.kernels.bits import ones, trailing_zeros
 from gpumatch.kernels.compile import driver
 
-SPAN = 12  # the logarithm of the rows of a page
+SPAN = 12  # log2 of the rows of a page
 WORDS = (1 << SPAN) // 64
 
 
@@ -15,8 +15,8 @@ WORDS = (1 << SPAN) // 64
 def remove(bits, ranks, page, count, used, rows):
     """Mark ascending rows in copies, from page ``used`` on, of the pages that hold them; returns the next free page.
 
-    ``ranks`` has for each word of a page how many rows before it are removed. ``page`` and ``count`` have the page and
-    the removed rows of each span.
+    ``ranks`` has, for each word of a page, how many rows before it are removed; ``page`` and ``count`` have the page of
+    each span and how many of its rows are removed.
     """
     i = 0
     while i < rows.size:
@@ -37,7 +37,7 @@ def remove(bits, ranks, page, count, used, rows):
 
 @driver
 def number(bits, ranks, page, before, rows, out):
-    """The number of each row among those that live, -1 if it is removed."""
+    """The number of each row among the live ones, -1 if it is removed."""
     for i in range(rows.size):
         row = np.int64(rows[i])
         p, w = page[row >> SPAN], (row >> 6) & (WORDS - 1)
@@ -51,7 +51,7 @@ def number(bits, ranks, page, before, rows, out):
 
 @driver
 def keep(bits, ranks, page, before, base, offsets, rows, out_offsets, out):
-    """The rows of each event that live, by their numbers from ``base`` on; returns how many there are."""
+    """The live rows of each event, by their numbers from ``base`` on; returns how many there are."""
     n = 0
     for e in range(offsets.size - 1):
         for i in range(offsets[e], offsets[e + 1]):
@@ -68,10 +68,10 @@ def keep(bits, ranks, page, before, base, offsets, rows, out_offsets, out):
 
 @driver
 def find(bits, ranks, page, before, numbers, out):
-    """The rows that have these numbers among those that live."""
+    """The rows that have these numbers among the live ones."""
     for i in range(numbers.size):
         wanted = np.int64(numbers[i])
-        lo, hi = 0, page.size - 1  # the last span before which fewer rows live than wanted
+        lo, hi = 0, page.size - 1  # the last span with at most ``wanted`` live rows before it
         while lo < hi:
             mid = (lo + hi + 1) >> 1
             if (mid << SPAN) - before[mid] <= wanted:

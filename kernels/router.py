@@ -4,7 +4,7 @@ A clause is an entry of bytes: start and width of its access condition, of the s
 of these two, and the shard. The access condition's column and width say in which list it lies: a *slot* has the lists
 of one column and level, and list ``n`` of a level has conditions that start in cells ``n << level`` to ``(n + 1) <<
 level`` and are at most ``1 << level`` cells wide. So the conditions that a code may satisfy are in two neighbouring
-lists of each level. Starts of access conditions are kept modulo 256: those of two lists are never mistaken.
+lists of each level. Starts of access conditions are kept modulo 256: those of two such lists are never confused.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def route(
     """Mark the shards of each event in ``found`` (events, shards).
 
     Slots of a column are ``column_ptr[c]:column_ptr[c + 1]``; ``shift`` turns its codes into bytes. The last value of
-    a row is that of no column, which entries with fewer than three conditions name. Columns of events beyond these
-    are left out. ``candidates`` has room for AT_ONCE and two lists more.
+    a row is for "no column", which entries with fewer than three conditions name. Columns of events beyond these are
+    left out. ``candidates`` has room for AT_ONCE and two lists more.
     """
     columns = shift.size
     row = np.full(columns + 1, ABSENT, np.uint16)

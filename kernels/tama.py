@@ -29,7 +29,7 @@ HEIGHTS = 0xFFFF_FFFF
 CELLS = 80  # more than a range can have: two per level, and two in doubt
 LOOKUPS = 34  # at least the nodes that one value reads
 PADDING = 4  # postings are copied this many at a time, so the array has as many more after the last one
-AHEAD = 16  # reads by which memory is prefetched
+AHEAD = 16  # memory is prefetched this many reads ahead
 
 
 @scalar
@@ -58,7 +58,7 @@ def whole_cells(first, last, a, directory, nodes, n):
     base, top = directory[WORDS * a + BASE], directory[WORDS * a + TOP]
     heights = 0
     height = 0
-    if last == top:  # nothing follows: as if there were a power of two of cells, which makes larger ones
+    if last == top:  # nothing follows: round up to a power of two of cells, which makes larger ones
         while last & (last + 1):
             last |= last + 1
     while first <= last:
@@ -412,7 +412,7 @@ def match_tables(events, start, n_rows, once, check, attributes, directory, line
         restore(hits, total, total + more, owner, had_list, counter)
         while out.size - n < k + rest.size:
             out = grow(out)
-        if check[e]:  # first as if everything found were in doubt
+        if check[e]:  # first with everything found in doubt
             doubted = found[:k] | 1
             last = settle(e, once, start, doubted, k, rest, had, row, event, clauses, predicates, programs, out, n)
             false[e] = n - sort_unique(out, n, last, words, summary)

@@ -3,7 +3,7 @@
 A clause lies in one cell per dimension: the row of its high bound, the column of its low one. Cells are stored row by
 row, with ``i + 1`` of them in row ``i``; the last cell of a dimension holds the clauses that leave it unconstrained. An
 event in cell ``v`` passes the rows above ``v`` left of column ``v`` outright; row and column ``v`` are compared; the
-rest is excluded. Candidates are reduced by one dimension after another, the most selective first.
+rest is excluded. Each dimension in turn reduces the candidates, the most selective first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MISSING = np.int32(-1)  # the code of an attribute that the event lacks, and the
 OPEN = np.int32(0x7FFF_FFFF)  # their high bound
 U1, ALL = np.uint64(1), ~np.uint64(0)
 ANDED, KEPT = 10, 2  # shifts: how many clauses a bitset ANDs, or gets bit by bit, in the time of testing one
-AHEAD = 16  # candidates by which memory is prefetched
+AHEAD = 16  # memory is prefetched this many candidates ahead
 
 
 @driver

@@ -32,7 +32,7 @@ def answers(matcher: gm.Matcher, batch: Any, kept: int, output: Output, top: int
 
 
 def found(matcher: gm.Matcher, batch: Any, output: Output, top: int | None) -> Iterator[gm.Matches]:
-    """What the events of a batch match, some of them at a time."""
+    """What the events of a batch match, some events at a time."""
     if output == "destinations":
         has_any = matcher._seal().destinations is not None  # a shard may have none
         none = gm.Matches(np.zeros(len(batch) + 1, np.int64), np.zeros(0, np.int32), pa.array([], pa.int64()))
@@ -71,7 +71,7 @@ def _sizes(events: Any) -> Array:
 
 
 def _ends(sizes: Array) -> list[int]:
-    """Where slices begin and end, of rows with these sizes: at least a row, and no more than SLICE_ROWS."""
+    """Where slices of rows with these sizes begin and end: at least one row each, at most SLICE_ROWS."""
     below, ends = pointers(np.ceil(sizes)), [0]
     while ends[-1] < len(sizes):
         first = ends[-1]
@@ -91,7 +91,7 @@ def _arrays(events: Any, matches: gm.Matches) -> Iterator[list[Any]]:
 
 
 class Merging:
-    """What events match in several shards, made one: arrays are joined, counts added up, the heaviest found again."""
+    """Merges what events match in several shards: arrays are joined, counts added up, the heaviest picked again."""
 
     def __init__(self, events: int, output: Output, top: int | None) -> None:
         self._output, self._top, self._events = output, top, events
@@ -101,7 +101,7 @@ class Merging:
 
     def add(self, event: Array, ids: Any, weight: Array | None) -> None:
         """Matches: the number of the event, the id, and its weight if they are asked for the heaviest."""
-        if len(ids):  # else their type may be another
+        if len(ids):  # else their type may differ
             self._event.append(event)
             self._ids.append(ids)
             self._weight.append(np.zeros(0) if weight is None else weight)

@@ -25,7 +25,7 @@ class Unchanged(zipimporter):
 def read_once() -> None:
     """Spare later tasks of this worker 0.2 seconds each, with Python before 3.13.
 
-    PySpark invalidates what Python knows of its path before every task. Each importer of an archive then reads it at
+    Before every task, PySpark invalidates what Python knows of its path. Each importer of an archive then rereads it at
     once, and there is one for every package inside: dozens for PySpark's own.
     """
     if sys.version_info < (3, 13):

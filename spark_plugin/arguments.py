@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 def check_session(session: object) -> None:
-    """Classic or Connect, whose classes have nothing in common but their name and what they offer."""
+    """Classic or Connect, whose classes share nothing but their name and methods."""
     if not (hasattr(session, "sql") and hasattr(session, "conf")):
-        raise TypeError(f"the first argument is a SparkSession, found {type(session).__name__}")
+        raise TypeError(f"the first argument must be a SparkSession, found {type(session).__name__}")
 
 
 def check_index(index: object) -> None:
     if not isinstance(index, (str, os.PathLike, gm.Matcher)):
-        raise TypeError(f"the index is a Matcher, or the folder or URI of a saved one, found {type(index).__name__}")
+        raise TypeError(f"the index must be a Matcher, or a saved one's folder or URI, found {type(index).__name__}")
 
 
 def check_names(columns: Sequence[str] | None, subscription: str | None, metrics: object) -> None:
-    """Of ``match_events`` and ``count_subscriptions``."""
+    """Check names given to ``match_events`` and ``count_subscriptions``."""
     from gpumatch.spark.metrics import Metrics
 
     names = [] if columns is None else [columns] if isinstance(columns, str) else list(columns)
     for name in names if subscription is None else [*names, subscription]:
         if not isinstance(name, str) or not name:
-            raise TypeError(f"columns= and subscription= take names of columns, found {name!r}")
+            raise TypeError(f"columns= and subscription= take column names, found {name!r}")
     if len(set(names)) < len(names):
         raise SchemaError(f"columns= names a column twice: {', '.join(names)}")
     if metrics is not None and not isinstance(metrics, Metrics):
@@ -43,7 +43,7 @@ def check_names(columns: Sequence[str] | None, subscription: str | None, metrics
 
 
 def schema_of(schema: SchemaLike | StructType) -> SchemaLike:
-    """A schema as ``Matcher`` takes it; that of a DataFrame becomes Arrow's."""
+    """A schema as ``Matcher`` takes it; a DataFrame's is converted to Arrow."""
     from pyspark.sql.types import StructType
 
     if isinstance(schema, StructType):
@@ -52,7 +52,7 @@ def schema_of(schema: SchemaLike | StructType) -> SchemaLike:
 
 
 def check_roles(types: StructType, columns: dict[str, str]) -> None:
-    """The types of the columns that ``build_index`` takes ids, weights and destinations from."""
+    """Check the types of the columns that ``build_index`` takes ids, weights and destinations from."""
     kinds = {name: arrow_type(types[name].dataType) for role, name in columns.items() if role != "expr"}
     wanted = {"id": "strings or integers", "destination": "strings or integers", "weight": "numbers"}
     for role, name in columns.items():

@@ -1,4 +1,4 @@
-"""``build_index``: the subscriptions of a DataFrame into a saved index."""
+"""``build_index``: turns the subscriptions of a DataFrame into a saved index."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def build_index(
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for about shards."""
+    """What the caller wants of shards."""
 
     shards: int | None
     most_bytes: int | None
@@ -82,17 +82,17 @@ class Wanted:
     events: Any
 
     def is_whole(self) -> bool:
-        """Whether there are to be none."""
+        """Whether to make none."""
         for name, number in (("shards", self.shards), ("max_bytes_per_shard", self.most_bytes)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, found {number!r}")
         if self.shards is not None and self.most_bytes is not None:
-            raise ValueError("pass shards or max_bytes_per_shard, not both: the one follows from the other")
+            raise ValueError("pass shards or max_bytes_per_shard, not both: one follows from the other")
         if self.place not in PLACES:
-            raise ValueError(f"place is one of {', '.join(PLACES)}, found {self.place!r}")
+            raise ValueError(f"place must be one of {', '.join(PLACES)}, found {self.place!r}")
         whole = self.shards is None and self.most_bytes is None
         if whole and (self.place != "auto" or self.events is not None):
-            raise ValueError("place= and events= are about shards: pass shards= or max_bytes_per_shard=, too")
+            raise ValueError("place= and events= are for shards only: pass shards= or max_bytes_per_shard=, too")
         return whole
 
 
@@ -107,7 +107,7 @@ def _build_there(
 ) -> gm.Matcher:
     """Build shards on the executors."""
     if on_error not in ("raise", "collect"):
-        raise SchemaError(f"on_error is 'raise' or 'collect', found {on_error!r}")
+        raise SchemaError(f"on_error must be 'raise' or 'collect', found {on_error!r}")
     params = requested_index(index)
     asked = None if params is None else params.to_dict()
     folder, schema = absolute(path), gm.Schema.of(schema)
@@ -120,7 +120,7 @@ def _build_there(
     first = [bad for report in reports for bad in report.first]
     total = rejected + sum(report.subscriptions for report in reports)
     if rejected and on_error == "raise":
-        raise SchemaError(f"{rejected} of {total} subscriptions are wrong, and no index is written: {_shown(first)}")
+        raise SchemaError(f"{rejected} of {total} subscriptions are wrong, so no index was written: {_shown(first)}")
     _warn(rejected, total, first)
     names = [report.folder for report in reports]
     plan = draft.finished([Entries.of_bytes(report.entries, report.always) for report in reports])
@@ -130,7 +130,7 @@ def _build_there(
 
 
 def _drafted(named: DataFrame, folder: str, schema: gm.Schema, index: Any, wanted: Wanted) -> tuple[int, Draft]:
-    """The number of shards, and what goes where: as before if there is an index, else by a sample."""
+    """The number of shards, and what goes where: as before if there is an index, else from a sample."""
     count, draft = _earlier(folder, schema, wanted) or _sampled(named, schema, index, wanted)
     if draft.placement is not None and named.groupBy("id").count().where("count > 1").limit(1).collect():
         draft = replace(draft, placement=None)  # a hash brings equal ids together, and the second is reported
@@ -138,7 +138,7 @@ def _drafted(named: DataFrame, folder: str, schema: gm.Schema, index: Any, wante
 
 
 def _sampled(named: DataFrame, schema: gm.Schema, index: Any, wanted: Wanted) -> tuple[int, Draft]:
-    """By a sample."""
+    """From a sample."""
     total = named.count()
     some = named.where(f"pmod(xxhash64(id), {max(total, 1)}) < {_SAMPLE}").toArrow().sort_by("id")
     matcher = gm.Matcher(schema, index=index, device="cpu")
@@ -154,7 +154,7 @@ def _sampled(named: DataFrame, schema: gm.Schema, index: Any, wanted: Wanted) ->
 
 
 def _earlier(folder: str, schema: gm.Schema, wanted: Wanted) -> tuple[int, Draft] | None:
-    """From the plan of the index that is there, if it fits."""
+    """From the plan of the existing index, if it fits."""
     if wanted.events is not None or wanted.place != "auto":
         return None
     try:

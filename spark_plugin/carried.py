@@ -1,8 +1,8 @@
 """Columns that only pass through Python, in types that RAPIDS hands to Python: others take the match off the GPU.
 
 A decimal or a binary becomes a string, a struct its fields and whether it is there, a map its keys and its values, and
-a column of nulls stays behind; after the match all become what they were. These steps run on the GPU too. Whatever has
-no such way passes as it is.
+a column of nulls stays behind; after the match all become what they were. These steps run on the GPU too. Types that
+cannot be converted pass as they are.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Restore: TypeAlias = "Callable[[DataFrame], DataFrame]"
 def carry(
     selected: DataFrame, returned: Sequence[str], matcher: gm.Matcher | None
 ) -> tuple[DataFrame, list[str], Restore]:
-    """Events to match, their columns to return, and what makes ``returned`` of those after the match.
+    """Events to match, their columns to return, and a function that turns these into ``returned`` after the match.
 
-    Nothing changes without RAPIDS, where it would cost time for nothing, nor if only executors know the attributes.
+    Nothing changes without RAPIDS, where it would only cost time, nor if only executors know the attributes.
     """
     same = selected, list(returned), lambda found: found
     if matcher is None or not is_active(selected.sparkSession):
@@ -37,7 +37,7 @@ def carry(
     back: list[Any] = []
     for field in selected.schema[: len(returned)]:
         column = f.col(_quoted(field.name))
-        if field.name in matcher.schema or not _has_way(field.dataType):
+        if field.name in matcher.schema or not _is_converted(field.dataType):
             sent.append(column)
             kept.append(field.name)
             back.append(column)
@@ -60,8 +60,8 @@ def is_active(session: SparkSession) -> bool:
     return PLUGIN in str(plugins) and enabled == "true"
 
 
-def _has_way(kind: Any) -> bool:
-    """Whether a type differs on its way, and there is one."""
+def _is_converted(kind: Any) -> bool:
+    """Whether columns of a type are converted to be carried."""
     return _is_carried(kind) and not _is_plain(kind)
 
 
@@ -78,7 +78,7 @@ def _is_carried(kind: Any) -> bool:
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
-        names = {name.lower() for name in kind.names}  # Spark tells fields apart by names only
+        names = {name.lower() for name in kind.names}  # Spark tells fields apart only by name
         return len(names) == len(kind.names) and all(_is_carried(field.dataType) for field in kind)
     if isinstance(kind, t.MapType):
         return _in_array(kind.keyType) and _in_array(kind.valueType)
@@ -86,7 +86,7 @@ def _is_carried(kind: Any) -> bool:
 
 
 def _in_array(kind: Any) -> bool:
-    """Whether one cast makes an array of it one that RAPIDS hands to Python."""
+    """Whether RAPIDS hands an array of it to Python, after one cast."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.ArrayType):

@@ -39,5 +39,5 @@ def device_of_task(device: str, is_local: bool) -> str:
 
 @cache
 def _say(level: int, message: str) -> None:
-    """Once in the life of a worker."""
+    """Log it once per worker."""
     _LOG.log(level, "%s", message)

@@ -52,7 +52,7 @@ def select(frame: DataFrame, names: Iterable[str], what: str) -> DataFrame:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Whether tasks run on this machine in one executor; unknown through Connect, and then they may not."""
+    """Whether tasks run on this machine in one executor; unknown through Connect, so then False."""
     context: Any = getattr(session, "_sc", None)  # Connect has none
     return context is not None and re.match(r"local(\[|$)", context.master) is not None
 
@@ -141,7 +141,7 @@ def sound(batch: Any) -> Any:
 
 
 def _is_hollow(array: Any) -> bool:
-    """Whether it, or an array inside of it, is empty where there should be offsets."""
+    """Whether it, or an array inside it, is empty where there should be offsets."""
     kind = array.type
     if pa.types.is_struct(kind):
         return any(_is_hollow(array.field(at)) for at in range(kind.num_fields))
@@ -151,7 +151,7 @@ def _is_hollow(array: Any) -> bool:
 
 
 def arrow_type(kind: DataType) -> Any:
-    """The Arrow type that Python gets a column as. From PySpark 4.2 on timestamps must be told their zone."""
+    """The Arrow type in which Python gets a column. From PySpark 4.2 on, timestamps need an explicit zone."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpumatch.store.remote import below, read_manifest
 
 RESERVE = 640 << 20  # RAPIDS leaves as much unallocated by default
-CONTEXT = 512 << 20  # of CUDA, in every process: an estimate, no GPU has been asked
+CONTEXT = 512 << 20  # of CUDA, in every process: an estimate, not measured on a GPU
 _WORK = 4 << 30  # at most, for matching: two chunks of four buffers, see docs/gpu.md
 _QUARTER = 4  # RAPIDS starts only with at least a quarter of the GPU
 

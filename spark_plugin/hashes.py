@@ -1,7 +1,7 @@
-"""Hashes of events by what they hold, the same wherever and how often they are computed.
+"""Hashes of the contents of events, the same wherever and however often they are computed.
 
 What several shards find for an event is brought together by such a hash, not by a number: after a failure Spark runs
-tasks again, perhaps with their rows in another order, and numbers would then be those of other events.
+tasks again, perhaps with their rows in another order, and numbers would then be other events'.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _fixed(array: Any) -> Array:
 
 
 def _sums(items: Array, offsets: Array, seed: Any) -> Array:
-    """The hash of each list of numbers, which tells their order and how many they are."""
+    """The hash of each list of numbers; it depends on their order and on how many there are."""
     counts = np.diff(offsets)
     place = np.arange(len(items)) - np.repeat(offsets[:-1], counts)
     below = np.concatenate(

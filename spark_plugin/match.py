@@ -65,7 +65,7 @@ def match_events(
     - ``"count"``: one row per event, with the number of its subscriptions
     - ``"destinations"``: one row per event, with the distinct destinations of its subscriptions
 
-    With ``top=k`` pairs and arrays have the k heaviest subscriptions of each event only, the heaviest first.
+    With ``top=k`` pairs and arrays have only the k heaviest subscriptions of each event, the heaviest first.
 
     ``index`` is a matcher, which is shipped to the executors, or the folder of a saved one that all executors can read
     under the same path. ``columns`` are those of the event to return, in this order; None means all. ``subscription``
@@ -76,17 +76,17 @@ def match_events(
     against ``memory``, the bytes that it may take on a machine or GPU. ``plan_match`` says which one it is, and why.
     ``metrics`` counts what the tasks do.
 
-    Index and columns are checked before Spark runs anything. Only where the driver cannot read the folder, say by
-    ``id_type`` which type the ids (or destinations) have: then every column is sent to the executors, and they check.
+    Index and columns are checked before Spark runs anything. Only if the driver cannot read the folder, pass the type
+    of the ids (or destinations) as ``id_type``: then every column is sent to the executors, and they check.
     """
     check_frame(events, "events")
     check_index(index)
     check_names(columns, subscription, metrics)
     if output not in OUTPUTS:
-        raise ValueError(f"output is one of {', '.join(OUTPUTS)}, found {output!r}")
+        raise ValueError(f"output must be one of {', '.join(OUTPUTS)}, found {output!r}")
     if top is not None and (output not in ("pairs", "array") or type(top) is not int or top < 1):
         found = f"top={top!r}, output={output!r}"
-        raise ValueError(f"top= goes with pairs and arrays, and is a whole number of at least 1; found {found}")
+        raise ValueError(f"top= is for pairs and arrays, and must be a whole number of at least 1; found {found}")
     from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
     name = _NAMES[output] if subscription is None else subscription
@@ -197,7 +197,7 @@ def _mapped(
         if strategy.name == "routed":
             if selected.isStreaming and (counting or merges(query)):
                 raise SchemaError(
-                    "a stream is routed for pairs alone, since Spark sorts no stream: pass strategy='replicated' or "
+                    "a stream can be routed only for pairs, as Spark does not sort it: pass strategy='replicated' or "
                     "'passes', or match within foreachBatch"
                 )
             routed = count_routed if counting else match_routed

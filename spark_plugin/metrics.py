@@ -19,7 +19,7 @@ _ASKED_FOR = {"match_batches", "pass_batches", "count_batches", "count_passes", 
 
 
 class Metrics:
-    """Give it to ``match_events`` or ``count_subscriptions``, run the job, and print it.
+    """Pass it to ``match_events`` or ``count_subscriptions``, run the job, and print it.
 
     Spark adds up what tasks report: a task that runs again, or a frame that is computed twice, counts twice.
     """
@@ -91,7 +91,7 @@ class Sums:
 def measured(
     run: Callable[..., Iterator[Any]], batches: Iterable[Any], total: Any, query: Query, **given: Any
 ) -> Iterator[Any]:
-    """What a function of this package makes of batches; when it is done, what it did is added to ``total``."""
+    """The output of a function of this package for batches; when it is done, its counts are added to ``total``."""
     stage, before, start = run.__name__, dict(opened.uses), time.perf_counter_ns()
     found = {"events": 0, "matches": 0, "copies": 0, "nanoseconds": 0}
 

@@ -15,7 +15,7 @@ from gpumatch.store.log import log_state
 from gpumatch.store.place import is_uri, shown
 from gpumatch.store.remote import below, read, read_manifest
 
-SHARE = 0.25  # of the machine's memory, which mapped indexes may take before the one unused for longest is closed
+SHARE = 0.25  # of the machine's memory, which mapped indexes may take before the least recently used is closed
 
 _open: OrderedDict[tuple[str, str], tuple[gm.Matcher, int]] = OrderedDict()  # by version and device; with its bytes
 _asked: dict[str, tuple[int, str]] = {}  # by URI: the last task that asked its store for the version, and the answer
@@ -80,7 +80,7 @@ def open_plan(path: str) -> Plan:
 
 
 def _version(path: str) -> str:
-    """The digest of an index. In a folder a repaired one is another than the damaged one before."""
+    """The digest of an index. In a folder, a repaired one differs from the damaged one before it."""
     digest = str(read_manifest(path)["checksum"])
     if is_uri(path):
         return digest

@@ -29,13 +29,13 @@ def rapids_conf(
 ) -> dict[str, str]:
     """Settings for ``SparkSession.builder.config(map=…)`` or ``spark-submit``. Each executor has one GPU.
 
-    ``jar`` is RAPIDS's: on the driver's machine for YARN, which ships it, else the path that nodes have it under.
+    ``jar`` is that of RAPIDS: on the driver's machine for YARN, which ships it, else its path on the nodes.
     ``discovery_script`` prints which GPUs a machine has, by default gpumatch's own; it is shipped on YARN, EMR and
     Dataproc, and Databricks takes none. ``gpu_memory`` is in bytes, and ``index`` the folder of the index, or its
     size: ``split_gpu_memory`` explains how JVM and Python share the memory.
     """
     if cluster not in get_args(Cluster):
-        raise ValueError(f"cluster is one of {', '.join(get_args(Cluster))}, found {cluster!r}")
+        raise ValueError(f"cluster must be one of {', '.join(get_args(Cluster))}, found {cluster!r}")
     given = os.fspath(jar)
     if not given.endswith(".jar"):
         raise ValueError(f"jar must be the path of RAPIDS's jar, rapids-4-spark_2.13-….jar, found {given!r}")
@@ -85,7 +85,7 @@ def as_properties(settings: Mapping[str, str]) -> str:
 
 
 def _check_jar(jar: str) -> None:
-    """Whether it takes this PySpark, as far as this machine can tell: it may have neither."""
+    """Raise unless it takes this PySpark, as far as this machine can tell: it may have neither."""
     try:
         taken, spark = spark_versions(Path(jar)), metadata.version("pyspark")
     except (OSError, metadata.PackageNotFoundError):
@@ -93,5 +93,5 @@ def _check_jar(jar: str) -> None:
     except zipfile.BadZipFile as error:
         raise ValueError(f"{jar} cannot be read: {error}; fetch it again") from None
     if spark not in taken:
-        known = f"it takes {', '.join(taken)}" if taken else "it is not RAPIDS's"
+        known = f"it takes {', '.join(taken)}" if taken else "it is not a RAPIDS jar"
         raise ValueError(f"{jar} does not take PySpark {spark}: {known}; install one that fits the other")

@@ -173,7 +173,7 @@ def _unmerged(shard: int, matcher: gm.Matcher, keys: list[Any], batch: Any, quer
 
 
 def _typed(answer: Any, query: Query) -> Any:
-    """With the type that all shards have: one without destinations does not know theirs."""
+    """The answer, in the type of all shards: one without destinations does not know theirs."""
     return answer if query.output == "count" else answer.cast(pa.list_(pa.int64() if query.integers else pa.string()))
 
 

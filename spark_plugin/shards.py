@@ -27,7 +27,7 @@ from gpumatch.store.remote import below, prepare
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-REPORTED = 20  # rejected subscriptions that a task names; of others the driver learns the number only
+REPORTED = 20  # rejected subscriptions that a task names; of the others the driver learns only the number
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _built(table: Any, number: int, recipe: Recipe) -> Report:
 
 
 def _saved(folder: str) -> gm.Matcher | None:
-    """The shard that is there; None if it was not saved completely, or was damaged since."""
+    """The existing shard; None if it was not saved completely, or was damaged since."""
     try:
         return gm.load(folder, device="cpu", verify="full")
     except StorageError:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _shipped: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
 _kernels: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
-_saved: WeakKeyDictionary[gm.Matcher, tuple[Snapshot, str]] = WeakKeyDictionary()  # its version, by what it held then
+_saved: WeakKeyDictionary[gm.Matcher, tuple[Snapshot, str]] = WeakKeyDictionary()  # what was shipped, and its checksum
 
 
 def ship(session: SparkSession, matcher: gm.Matcher) -> str:
@@ -33,8 +33,8 @@ def ship(session: SparkSession, matcher: gm.Matcher) -> str:
     """
     names = _shipped.setdefault(session, {})
     snapshot = matcher._seal()
-    held, key = _saved.get(matcher, (None, ""))
-    if held is snapshot and key in names:
+    sealed, key = _saved.get(matcher, (None, ""))
+    if sealed is snapshot and key in names:
         return names[key]
     with tempfile.TemporaryDirectory(prefix="gpumatch-") as saved:
         matcher.save(saved)
@@ -51,14 +51,14 @@ def ship(session: SparkSession, matcher: gm.Matcher) -> str:
 
 
 def ship_kernels(session: SparkSession) -> str:
-    """The name under which executors find the machine code of this machine; empty if they are here, or it has none."""
+    """The name under which executors find this machine's machine code; empty if they run here, or there is none."""
     if is_local(session):
         return ""
     if session not in _kernels:
         folder = Path(tempfile.mkdtemp(prefix="gpumatch-kernels-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         archive, packed = folder / f"{folder.name}.zip", 0
-        with suppress(OSError):  # it is a help, not a need
+        with suppress(OSError):  # it helps, but is not needed
             packed = pack_kernels(archive)
         if packed:
             session.addArtifacts(f"{archive}#{folder.name}", archive=True)
@@ -67,7 +67,7 @@ def ship_kernels(session: SparkSession) -> str:
 
 
 def use_shipped_kernels(name: str) -> None:
-    """On an executor."""
+    """Use them on an executor."""
     from pyspark import SparkFiles
 
     use_kernels(Path(SparkFiles.get(name)))

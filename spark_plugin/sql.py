@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def register(session: SparkSession, *, columns: str = "", ids: Literal["string", "bigint"] = "string") -> None:
-    """Add two functions to the SQL of a session; they want PySpark 4.1 or newer.
+    """Add two functions to the SQL of a session; they need PySpark 4.1 or newer.
 
     - ``match_ids('/shared/idx', 'px, sym', price, symbol)``: the ids of the subscriptions that a row satisfies, as an
       array; the names of attributes, then their columns, or one struct of them: ``match_ids('/shared/idx', struct(*))``
     - ``match_events(TABLE(events), '/shared/idx')``: a table with one row per match, of ``columns`` and
-      ``subscription``. SQL wants to know their types: ``columns="trade_id bigint, symbol string"``
+      ``subscription``. SQL needs their types: ``columns="trade_id bigint, symbol string"``
 
     ``ids`` is the type of the ids.
     """

@@ -24,7 +24,7 @@ Name: TypeAlias = Literal["replicated", "routed", "passes"]
 Asked: TypeAlias = Literal["auto", "replicated", "routed", "passes"]
 
 SHARE = 0.5  # of a machine's memory, which an index may take as page cache
-GPU_BYTES = 8 << 30  # that an index may take on a GPU, if nobody says
+GPU_BYTES = 8 << 30  # that an index may take on a GPU by default
 _NAMES: tuple[Name, ...] = ("replicated", "routed", "passes")
 _LOG = logging.getLogger("gpumatch")
 
@@ -56,9 +56,9 @@ def choose(
 ) -> Strategy:
     """``is_hidden``: only the executors can read the index."""
     if strategy not in ("auto", *_NAMES):
-        raise ValueError(f"strategy is one of auto, {', '.join(_NAMES)}, found {strategy!r}")
+        raise ValueError(f"strategy must be one of auto, {', '.join(_NAMES)}, found {strategy!r}")
     if memory is not None and (type(memory) is not int or memory < 1):
-        raise ValueError(f"memory is a number of bytes, found {memory!r}")
+        raise ValueError(f"memory must be a number of bytes, found {memory!r}")
     if isinstance(index, gm.Matcher) or is_hidden:
         return _only_replicated(
             strategy, "with id_type= the driver does not open it" if is_hidden else "a matcher is shipped as a whole"

@@ -26,7 +26,7 @@ PASS_BYTES = 64 << 20
 class Location:
     """Where executors find an index: in a folder, or under the name that the driver shipped it by.
 
-    Of shards, and of the plan that leads to them, the driver says which: another version may replace them meanwhile.
+    The driver names the shards, and the plan that leads to them: another version may replace them in the meantime.
     """
 
     place: str
@@ -165,7 +165,7 @@ def _check_ids(matcher: gm.Matcher, index: Location, query: Query) -> None:
 def check_ids(matcher: gm.Matcher, path: str, integers: bool) -> None:
     if matcher.id_type not in (None, int if integers else str):
         asked = "bigint" if integers else "string"
-        raise StorageError(f"the ids of the index at {shown(path)} are not of the type {asked}, as the query says")
+        raise StorageError(f"the ids of the index at {shown(path)} are not of type {asked}, which the query expects")
 
 
 def use_own_cores() -> None:
@@ -224,7 +224,7 @@ def _index_of(index: Any, integers: bool) -> gm.Matcher:
     [path, *others] = index.unique().to_pylist()
     if others or path is None:
         found = [None if one is None else shown(one) for one in (path, *others[:1])]
-        raise SchemaError(f"the index is the path of a folder, the same for all rows; found {found}")
+        raise SchemaError(f"the index must be the path of a folder, the same for all rows; found {found}")
     matcher = open_index(absolute(path), device_of_task("auto", is_local=False))
     use_own_cores()
     check_ids(matcher, path, integers)

@@ -24,15 +24,15 @@ from gpumatch.parallel import threads
 from gpumatch.subscriptions.block import Attributes
 
 _AT_ONCE = 1 << 18  # keys per thread
-_SHORT = 32  # stretches of keys from this length on are sorted by NumPy
-_LONG = 4096  # and from this one on by several threads; such attributes have few buckets
+_SHORT = 32  # runs of at least this many keys are sorted by NumPy
+_LONG = 4096  # and of at least this many by several threads; such attributes have few buckets
 _CUTS_PER_BUCKET = 4  # in large codebooks, where buckets would cost more memory than they save time
 
 
 BOOK_TYPES = {
-    "cuts": ArraySpec("int64", "cuts", "keys at which ranges begin or have ended", HOOKED),
+    "cuts": ArraySpec("int64", "cuts", "keys where ranges begin, or just past their end", HOOKED),
     "cut_ptr": ArraySpec("int64", "attributes + 1", "per attribute: where its cuts start", Pointers("cuts")),
-    "buckets": ArraySpec("int32", "buckets", "per bucket: how many of its attribute's cuts lie below", HOOKED),
+    "buckets": ArraySpec("int32", "buckets", "per bucket: how many cuts of its attribute lie below it", HOOKED),
     "guide": ArraySpec(
         "int64", f"{kernels.GUIDE} * attributes", "per attribute: what the search needs, see kernels.encode", HOOKED
     ),
@@ -43,12 +43,12 @@ BOOK_TYPES = {
 
 @dataclass(frozen=True)
 class Codebook:
-    """Cuts of all attributes one after another, tables that speed up the search, and the sorted pool of strings."""
+    """The cuts of all attributes in sequence, tables that speed up the search, and the sorted pool of strings."""
 
     cuts: Array  # int64 keys
     cut_ptr: Array  # int64
     buckets: Array  # int32
-    guide: Array  # int64: per attribute what the search needs, see kernels.encode
+    guide: Array  # int64: per attribute, what the search needs; see kernels.encode
     pool_data: Array  # uint8
     pool_offsets: Array  # int64
 
@@ -57,7 +57,7 @@ class Codebook:
         return np.diff(self.cut_ptr) + 1
 
     def patterns(self, column: int) -> Patterns:
-        """The search for patterns that strings satisfy, with their codes in a column of patterns."""
+        """The patterns of a column of patterns, ready to be searched for, with their codes."""
         if column not in self._patterns:
             first, last = self.cut_ptr[column : column + 2].tolist()
             cuts = self.cuts[first:last]
@@ -72,7 +72,7 @@ class Codebook:
         return {}
 
     def search(self) -> tuple[Array, Array, Array]:
-        """Arguments of the encoding kernels."""
+        """Arguments for the encoding kernels."""
         return self.guide, self.cuts, self.buckets
 
 
@@ -80,13 +80,13 @@ def sort_pool(pool: list[bytes]) -> tuple[Array, Array, Array]:
     """The pool's bytes in sorted order, their offsets, and the position of each string in that order."""
     strings = pa.array(pool, pa.large_binary())
     sorting = pc.array_sort_indices(strings)
-    place = np.empty(len(pool), np.int64)
-    place[sorting.to_numpy()] = np.arange(len(pool))
-    return (*bytes_of(strings.take(sorting)), place)
+    position = np.empty(len(pool), np.int64)
+    position[sorting.to_numpy()] = np.arange(len(pool))
+    return (*bytes_of(strings.take(sorting)), position)
 
 
 def make_book(is_float: Array, owner: Array, firsts: Array, lasts: Array, pool: tuple[Array, Array]) -> Codebook:
-    """The codebook of ranges of keys: range ``i`` belongs to attribute ``owner[i]``. ``pool``: sorted strings."""
+    """The codebook for ranges of keys; range ``i`` is on attribute ``owner[i]``. ``pool``: sorted strings."""
     bounded, ended = firsts != MIN, lasts != MAX
     keys = np.concatenate([firsts[bounded], lasts[ended] + 1])
     owners = np.concatenate([owner[bounded], owner[ended]])
@@ -153,12 +153,12 @@ def encode_keys(book: Codebook, owner: Array, keys: Array) -> Array:
 
 
 def problems(book: Codebook, attributes: Attributes) -> Iterator[Problem]:
-    """What is wrong with a loaded codebook, beyond what its arrays declare."""
+    """What is wrong with a loaded codebook that its arrays' specs do not cover."""
     counts, guide = book.counts() - 1, book.guide.reshape(-1, kernels.GUIDE)
     strings, floats = attributes.of_kind("string"), attributes.of_kind("float")
     falls = book.cuts[1:] <= book.cuts[:-1]
-    falls[book.cut_ptr[(book.cut_ptr > 0) & (book.cut_ptr < len(book.cuts))] - 1] = False  # others start there
-    yield from refused("cuts", book.cuts[1:], falls, "cuts that ascend")
+    falls[book.cut_ptr[(book.cut_ptr > 0) & (book.cut_ptr < len(book.cuts))] - 1] = False  # the next one starts there
+    yield from refused("cuts", book.cuts[1:], falls, "ascending cuts")
     for at in np.flatnonzero(strings).tolist():
         own = book.cuts[book.cut_ptr[at] : book.cut_ptr[at + 1]]
         yield from between("cuts", own, 0, 2 * len(book.pool_offsets) - 3)  # two for each string
@@ -174,4 +174,4 @@ def problems(book: Codebook, attributes: Attributes) -> Iterator[Problem]:
         try:
             book.patterns(int(attributes.patterns[at]))
         except (ParseError, UnicodeDecodeError, IndexError) as error:
-            yield "pool_data", f"should have patterns, has one that cannot be read: {error}"
+            yield "pool_data", f"should have patterns that can be read: {error}"

@@ -1,4 +1,4 @@
-"""Tables back to expressions and blocks; codes lose nothing."""
+"""Turns tables back into expressions and blocks; codes lose nothing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gpumatch.subscriptions.predicates import EMPTY, Predicates
 
 
 def expression_of(attributes: Attributes, book: Codebook, table: Table, row: int) -> Expr:
-    """The expression of a row. An open end of a number shows as the adjacent closed one."""
+    """The expression of a row. Open bounds on numbers become the adjacent closed ones."""
     clauses = np.flatnonzero(table.clause_row == row).tolist()
     if not clauses:
-        return Expr((False,))  # a range that nothing lies in
+        return Expr((False,))  # nothing satisfies it, so its clauses were dropped
     items: list[Item] = []
     for clause in clauses:
         items += _clause(attributes, book, table, clause)
@@ -40,19 +40,19 @@ def _clause(attributes: Attributes, book: Codebook, table: Table, clause: int) -
         if lo > hi:
             return [False]
         items += _tests(attributes, book, attribute, lo, hi)
-    parts = len(items)
+    operands = len(items)
     program = int(table.clause_program[clause])
     if program >= 0:
-        parts += 1
+        operands += 1
         for item in table.program_item[table.program_ptr[program] : table.program_ptr[program + 1]].tolist():
             items += _program_item(attributes, book, rows[item].tolist()) if item >= 0 else [operator_of(item)]
-    if parts == 0:
+    if operands == 0:
         return [True]
-    return [*items, Op("and", parts)] if parts > 1 else items
+    return [*items, Op("and", operands)] if operands > 1 else items
 
 
 def _program_item(attributes: Attributes, book: Codebook, predicate: list[int]) -> list[Item]:
-    """A predicate in a program, where a missing value makes it unknown whatever its range."""
+    """A predicate in a program, where a missing value makes it unknown, whatever its range."""
     attribute, _, lo, hi = predicate
     everything = lo <= 0 and hi >= len(book.cuts[book.cut_ptr[attribute] : book.cut_ptr[attribute + 1]])
     if lo > hi or everything:
@@ -62,7 +62,7 @@ def _program_item(attributes: Attributes, book: Codebook, predicate: list[int]) 
 
 
 def _tests(attributes: Attributes, book: Codebook, attribute: int, lo: int, hi: int) -> list[Predicate]:
-    """The range of codes as one predicate, or as two where strings need different ends."""
+    """A range of codes as one predicate, or as two if it needs two different string bounds."""
     name, type = attributes.schema.names[attribute], attributes.schema.types[attribute]
     cuts = book.cuts[book.cut_ptr[attribute] : book.cut_ptr[attribute + 1]]
     low = int(cuts[lo - 1]) if lo > 0 else None

@@ -1,4 +1,4 @@
-"""Events to codes, and how likely predicates hold for them."""
+"""Encodes events, and estimates how likely predicates are to hold for them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gpumatch.subscriptions.block import Attributes
 
 
 class EventEncoder:
-    """Encodes chunks of one batch by one codebook. Strings are looked up once for the whole batch.
+    """Encodes chunks of one batch with one codebook. Strings are looked up once for the whole batch.
 
-    ``sparse`` are the entries of a CSR batch, with the ``keys`` of its strings; of others, ``columns`` are those that
-    predicates test: attribute, values, and the codes of a dictionary's strings. ``found`` has, by attribute, the
-    patterns that its strings satisfy.
+    A CSR batch has its entries in ``sparse`` and the keys of its strings in ``keys``; any other batch has the columns
+    that predicates test in ``columns``: attribute, values, and the codes of a dictionary's strings. ``found`` has, by
+    attribute, the patterns that its strings satisfy.
     """
 
     def __init__(self, book: Codebook, attributes: Attributes, used: Array, batch: EventBatch) -> None:
@@ -52,11 +52,11 @@ class EventEncoder:
                     self._search(at, column.values)
 
     def _search(self, at: int, strings: Strings) -> None:
-        """Search the dictionary's strings that occur for an attribute's patterns."""
+        """Search those of the dictionary's strings that occur for the attribute's patterns."""
         indices = to_host(strings.indices)
         occurs = np.zeros(len(strings.dictionary) + 1, np.bool_)
         occurs[indices] = True
-        occurs[-1] = False  # what index -1 marked
+        occurs[-1] = False  # marked by index -1
         column = int(self._attributes.patterns[at])
         texts = strings.dictionary.filter(pa.array(occurs[:-1])).to_pylist()
         ptr, codes = self._book.patterns(column).search(texts)
@@ -65,7 +65,7 @@ class EventEncoder:
         self.found[at] = Found(column, pointers(counts), codes)
 
     def encode(self, start: int, stop: int) -> CodedEvents:
-        """The events ``start:stop``."""
+        """Encode the events ``start:stop``."""
         if self.sparse is not None:
             return self._encode_sparse(self.sparse, start, stop)
         return self._encode_columns(start, stop)
@@ -79,7 +79,7 @@ class EventEncoder:
         return keys
 
     def _string_codes(self, at: int, strings: Strings) -> Array:
-        """Codes by dictionary index; the last entry serves index -1, a missing value."""
+        """Codes by dictionary index; the last entry is for index -1, a missing value."""
         keys = self._string_keys(strings)
         codes = np.full(len(keys) + 1, kernels.MISSING, np.int32)
         kernels.encode_keys(
@@ -111,10 +111,10 @@ class EventEncoder:
             elif column.valid is not None:
                 codes[~column.valid] = kernels.MISSING
             rows.add(at, codes, column.offsets)
-        for at, present in presences:  # numbered behind all attributes, so entries stay in order
+        for at, present in presences:  # numbered after all attributes, so entries stay in order
             rows.add(at, present, None)
         for at, whole, _ in self.columns:
-            if at in self.found:  # behind those
+            if at in self.found:  # patterns come last
                 rows.add(self.found[at].column, *self.found[at].lists(whole.slice(start, stop)))
         return rows.finish()
 
@@ -148,14 +148,14 @@ class EventEncoder:
 
 
 class Found(NamedTuple):
-    """The patterns that the strings of a dictionary satisfy; the last entry serves index -1, a missing value."""
+    """The patterns that the strings of a dictionary satisfy; the last entry is for index -1, a missing value."""
 
     column: int  # of the patterns
     ptr: Array  # int64
     codes: Array  # int32
 
     def lists(self, column: Column) -> tuple[Array, Array]:
-        """The codes for all strings of a column, and where those of each event begin."""
+        """The codes of the patterns that a column's strings satisfy, and where those of each event begin."""
         assert isinstance(column.values, Strings)
         indices = to_host(column.values.indices)
         counts = np.diff(self.ptr)[indices]
@@ -167,18 +167,18 @@ class Found(NamedTuple):
 
 
 def _with_lists(events: CodedEvents, column: int, codes: Array, offsets: Array) -> CodedEvents:
-    """The rows with one more column of lists at the end."""
+    """The events with one more column of lists at the end."""
     ptr = events.ptr + offsets
-    place = np.ones(int(ptr[-1]), np.bool_)
-    place[spans(ptr[1:] - np.diff(offsets), np.diff(offsets))] = False
-    attribute, code = np.full(len(place), column, np.int32), np.empty(len(place), np.int32)
-    attribute[place], code[place] = events.attribute, events.code
-    code[~place] = codes
+    old = np.ones(int(ptr[-1]), np.bool_)
+    old[spans(ptr[1:] - np.diff(offsets), np.diff(offsets))] = False
+    attribute, code = np.full(len(old), column, np.int32), np.empty(len(old), np.int32)
+    attribute[old], code[old] = events.attribute, events.code
+    code[~old] = codes
     return CodedEvents(ptr, attribute, code)
 
 
 def encode_single(event: Single, book: Codebook, attributes: Attributes) -> CodedEvents:
-    """One event, in as few calls as possible."""
+    """Encode one event, in as few calls as possible."""
     keys, where = event.key, event.attribute
     listed = _search_single(event, book, attributes) if attributes.owners else []
     texts = [at for at, key in enumerate(keys) if type(key) is bytes]
@@ -194,7 +194,7 @@ def encode_single(event: Single, book: Codebook, attributes: Attributes) -> Code
     if event.lists:
         where = where + attributes.presence[event.lists].tolist()
     attribute = np.array([*where, *(column for column, _ in listed)] if listed else where, np.int32)
-    code = np.zeros(len(attribute), np.int32)  # that of presence is 0
+    code = np.zeros(len(attribute), np.int32)  # presence has code 0
     kernels.encode_keys(read_only(attribute), np.array(keys, np.int64), 0, len(keys), *book.search(), code)
     if listed:
         code[-len(listed) :] = [code for _, code in listed]
@@ -213,7 +213,7 @@ def _search_single(event: Single, book: Codebook, attributes: Attributes) -> lis
 
 
 def _to_single(values: Array) -> Array:
-    """Values as a float32 attribute holds them, widened again: they may have come with more digits."""
+    """Values rounded to float32, as their attribute requires, and widened again."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32).astype(np.float64)
 
@@ -265,7 +265,7 @@ def _with_presence(ptr: Array, attribute: Array, code: Array, attributes: Attrib
 
 
 def likelihoods(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> Array:
-    """How likely each predicate holds: by a sample of events, or else by the share of codes that it covers."""
+    """How likely each predicate is to hold: from a sample of events, or else the share of codes that it covers."""
     counts = book.counts()
     ptr = pointers(counts + 1)
     below = np.zeros(int(ptr[-1]), np.int64)

@@ -1,7 +1,7 @@
-"""Which of many patterns do strings satisfy? Each pattern is tried only on strings that contain its gram.
+"""Finds which of many patterns strings satisfy. Each pattern is tried only on strings that contain its gram.
 
-A gram is four bytes that a string must have to satisfy the pattern (fewer, if no four of them follow each other), the
-rarest among all patterns. To look for the grams of all patterns takes one pass over the bytes of the strings.
+A gram is four consecutive bytes that every string satisfying the pattern contains (fewer if it has no four in a row);
+of these, one that few patterns share. One pass over the bytes of the strings finds the grams of all patterns.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from gpumatch.arrays import Array
 from gpumatch.expr.patterns import Token, Wild, lower, read
 
 _GRAM = 4
-_WINDOWS = 64  # of a pattern, among which its gram is chosen
+_WINDOWS = 64  # of a pattern, from which its gram is chosen
 _AT_ONCE = 1 << 20  # characters searched for grams per chunk
 _BITS = 16  # of a gram's hash
 _HASH = np.uint32(0x9E3779B1)
 
 
 class Patterns:
-    """Patterns of one attribute, by their names (see ``keys.pattern_name``), and the code that stands for each."""
+    """Patterns of one attribute, given by their names (see ``keys.pattern_name``), and the code of each."""
 
     def __init__(self, names: Sequence[str], codes: Array) -> None:
-        self._parts = []
+        self._by_case = []
         for case, fold in (("s", str), ("i", lower)):
             mine = [at for at, name in enumerate(names) if name[0] == case]
             if mine:
-                self._parts.append((fold, _Grams([read(names[at][1:]) for at in mine]), codes[mine]))
+                self._by_case.append((fold, _Grams([read(names[at][1:]) for at in mine]), codes[mine]))
 
     def search(self, texts: Sequence[str]) -> tuple[Array, Array]:
-        """The codes of the patterns that each text satisfies, one text after another, and where those of each begin."""
+        """The codes of the patterns that each text satisfies, text by text, and where those of each begin."""
         strings, codes = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        for fold, grams, code in self._parts:
-            for first, part in _parts(texts):
-                string, pattern = grams.search([fold(text) for text in part])
+        for fold, grams, code in self._by_case:
+            for first, chunk in _chunks(texts):
+                string, pattern = grams.search([fold(text) for text in chunk])
                 strings.append(string + first)
                 codes.append(code[pattern])
         string, found = np.concatenate(strings), np.concatenate(codes)
@@ -47,12 +47,12 @@ class Patterns:
         return np.searchsorted(string[order], np.arange(len(texts) + 1)), found[order]
 
     def search_one(self, text: str) -> list[int]:
-        """``codes`` of one text: arrays would take longer."""
-        return sorted(int(code[at]) for fold, grams, code in self._parts for at in grams.search_one(fold(text)))
+        """The codes of the patterns that one text satisfies: arrays would take longer."""
+        return sorted(int(code[at]) for fold, grams, code in self._by_case for at in grams.search_one(fold(text)))
 
 
-def _parts(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """Chunks of texts, each with the number of its first."""
+def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+    """Chunks of texts, each with the number of its first text."""
     first = length = 0
     for at, text in enumerate(texts):
         length += len(text)
@@ -70,17 +70,17 @@ class _Grams:
         self._tests = [_Test(tokens) for tokens in patterns]
         windows = [list(islice(_windows(tokens), _WINDOWS)) for tokens in patterns]
         common = Counter(window for some in windows for window in set(some))
-        held: dict[int, dict[bytes, list[int]]] = {}  # patterns by length of their gram, and by the gram
+        by_gram: dict[int, dict[bytes, list[int]]] = {}  # patterns by the length of their gram, then by the gram
         for at, some in enumerate(windows):
             longest = max(map(len, some), default=0)
             gram = min((w for w in some if len(w) == longest), key=common.__getitem__, default=b"")
-            held.setdefault(longest, {}).setdefault(gram, []).append(at)
-        self._always = held.pop(0, {}).get(b"", [])
-        self._held = held
-        self._tables = {length: _Table(grams) for length, grams in held.items()}
+            by_gram.setdefault(longest, {}).setdefault(gram, []).append(at)
+        self._always = by_gram.pop(0, {}).get(b"", [])
+        self._by_gram = by_gram
+        self._tables = {length: _Table(grams) for length, grams in by_gram.items()}
 
     def search(self, texts: Sequence[str]) -> tuple[Array, Array]:
-        """Numbers of texts, and of patterns that they satisfy."""
+        """Pairs of texts and patterns that they satisfy, by number."""
         encoded = [text.encode() for text in texts]
         data = np.frombuffer(b"".join(encoded), np.uint8)
         ends = np.array([0, *accumulate(map(len, encoded))], np.int64)
@@ -92,7 +92,7 @@ class _Grams:
         """The patterns that a text satisfies."""
         encoded = text.encode()
         candidates = set(self._always)
-        for length, grams in self._held.items():
+        for length, grams in self._by_gram.items():
             for at in range(len(encoded) - length + 1):
                 candidates.update(grams.get(encoded[at : at + length], ()))
         return [at for at in candidates if self._tests[at](text)]
@@ -110,22 +110,22 @@ class _Grams:
 
 
 class _Table:
-    """Grams of one length as numbers, ascending, and the patterns of each."""
+    """Grams of one length as ascending numbers, and the patterns of each."""
 
     def __init__(self, grams: dict[bytes, list[int]]) -> None:
         ordered = sorted(grams, key=lambda gram: gram[::-1])  # little end first
         self._grams = np.array([int.from_bytes(gram, "little") for gram in ordered], np.uint32)
         self._count = np.array([len(grams[gram]) for gram in ordered])
         self._patterns = np.concatenate([grams[gram] for gram in ordered])
-        self._marks = np.zeros(1 << _BITS, np.bool_)  # which hashes of grams there are
+        self._marks = np.zeros(1 << _BITS, np.bool_)  # which hashes the grams have
         self._marks[_hashes(self._grams)] = True
 
     def candidates(self, data: Array, ends: Array, length: int) -> tuple[Array, Array]:
-        """Pairs of strings, stored one after another in ``data``, and patterns whose grams they contain."""
-        places = max(len(data) - length + 1, 0)
-        words = np.zeros(places, np.uint32)
+        """Pairs of strings, stored in sequence in ``data``, and patterns whose grams they contain."""
+        windows = max(len(data) - length + 1, 0)
+        words = np.zeros(windows, np.uint32)
         for at in range(length):
-            words |= data[at : at + places].astype(np.uint32) << np.uint32(8 * at)
+            words |= data[at : at + windows].astype(np.uint32) << np.uint32(8 * at)
         hits = np.flatnonzero(self._marks[_hashes(words)])
         gram = np.searchsorted(self._grams, words[hits])
         right = self._grams[np.minimum(gram, len(self._grams) - 1)] == words[hits]
@@ -135,8 +135,8 @@ class _Table:
         string, gram = np.divmod(np.unique(string[inside] * len(self._grams) + gram[inside]), len(self._grams))
         count = self._count[gram]
         first = (np.cumsum(self._count) - self._count)[gram]
-        place = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-        return np.repeat(string, count), self._patterns[np.repeat(first, count) + place]
+        nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        return np.repeat(string, count), self._patterns[np.repeat(first, count) + nth]
 
 
 def _hashes(words: Array) -> Array:
@@ -145,7 +145,7 @@ def _hashes(words: Array) -> Array:
 
 
 def _windows(tokens: Sequence[Token]) -> Iterator[bytes]:
-    """Bytes that a string must contain: the best of the pattern's literal stretches."""
+    """Bytes that a string must contain: windows of the pattern's literal text."""
     for wild, run in groupby(tokens, lambda token: isinstance(token, Wild)):
         if not wild:
             text = "".join(map(str, run)).encode()
@@ -158,7 +158,7 @@ class _Piece(Protocol):
     length: int
 
     def fits(self, text: str, at: int) -> bool:
-        """Does the text continue with it?"""
+        """Does the text continue with it at ``at``?"""
 
     def find(self, text: str, start: int, stop: int) -> int:
         """The position of its first occurrence, or -1."""
@@ -191,7 +191,7 @@ class _Gapped:
 
 
 class _Test:
-    """A pattern made ready: its ends are where they must be, and each piece between them where it is first found."""
+    """A compiled pattern: its ends match in place, and each piece between them where it is first found."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         pieces = [list(run) for wild, run in groupby(tokens, lambda token: token is Wild.ANY) if not wild]

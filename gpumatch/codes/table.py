@@ -1,4 +1,4 @@
-"""Predicates and events in codes: what indexes are built from and what they match."""
+"""Predicates and events as codes: what indexes are built from and what they match."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TABLE_TYPES = {
 
 @dataclass(frozen=True)
 class Table:
-    """A block in codes: as in Block, but ``lo``, ``hi`` and the ranges are int32 codes, and predicates lie in rows."""
+    """A block as codes: like Block, but ``lo``, ``hi`` and the ranges are int32 codes, and predicates are rows."""
 
     length: int
     clause_row: Array
     clause_ptr: Array
     clause_program: Array
-    predicate: Array  # int32: attribute, kind, lo, hi of one predicate after another
+    predicate: Array  # int32: attribute, kind, lo, hi, predicate by predicate
     range_attribute: Array
     range_lo: Array
     range_hi: Array
@@ -47,12 +47,12 @@ class Table:
     program_item: Array
 
     def predicates(self) -> tuple[Array, ...]:
-        """Arguments of the matching kernels."""
+        """Arguments for the matching kernels."""
         return self.predicate, self.range_lo, self.range_hi
 
     @cached_property
     def programs(self) -> tuple[Array, Array, int]:
-        """Programs as arguments of the matching kernels, with the length of the longest."""
+        """Programs as arguments for the matching kernels, with the length of the longest."""
         return self.program_ptr, self.program_item, int(np.diff(self.program_ptr).max(initial=0))
 
     def columns(self) -> tuple[Array, Array, Array, Array]:
@@ -70,15 +70,15 @@ class CodedEvents:
     code: Array  # int32
 
     def arrays(self) -> tuple[Array, Array, Array]:
-        """Arguments of the matching kernels: always read-only, so that each kernel is compiled once."""
+        """Arguments for the matching kernels: always read-only, so that each kernel is compiled once."""
         return read_only(self.ptr), read_only(self.attribute), read_only(self.code)
 
 
 def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]:
-    """The codebook of a block's constants, and the block in its codes."""
+    """The codebook of a block's constants, and the block as its codes."""
     pool_data, pool_offsets, order = sort_pool(block.pool)
     strings, floats = attributes.of_kind("string"), attributes.of_kind("float")
-    given, ranges = (_with_keys(held, strings, order) for held in (block.predicates, block.ranges))
+    given, ranges = (_with_keys(rows, strings, order) for rows in (block.predicates, block.ranges))
     attribute, kind, _, _ = given.columns()
     plain = kind == RANGE
     lo, hi = _within_infinities(given.lo, given.hi, plain & floats[attribute])
@@ -108,7 +108,7 @@ def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]
 
 
 def _within_infinities(lo: Array, hi: Array, floats: Array) -> tuple[Array, Array]:
-    """Ranges of floats clipped to the infinities; keys beyond them are no numbers."""
+    """Ranges of floats clipped to the infinities; keys beyond them are not numbers."""
     nothing = floats & (lo > INF_KEY)
     lo = np.where(nothing, EMPTY[0], np.where(floats & (lo <= ~INF_KEY), MIN, lo))
     hi = np.where(nothing, EMPTY[1], np.where(floats & (hi >= INF_KEY), MAX, hi))
@@ -116,21 +116,21 @@ def _within_infinities(lo: Array, hi: Array, floats: Array) -> tuple[Array, Arra
 
 
 def _with_keys(given: Predicates, strings: Array, order: Array) -> Predicates:
-    """First and last keys; of strings, whose cuts hold numbers of the unsorted pool, with their sorted positions."""
+    """First and last keys; for strings, numbers in the unsorted pool are replaced by sorted positions."""
     at, moved = given.cuts(strings), given.with_cuts(strings, order)
     high = moved.hi[at]
     return moved.with_ends(at, moved.lo[at], np.where(high == MIN, MAX, high - 1)) if len(at) else given
 
 
 def sort_predicates(table: Table, keys: Array) -> None:
-    """Sort the predicates of each clause by keys, in place, and the keys with them; equal ones keep their order."""
+    """Sort the predicates of each clause by keys, stably and in place, and the keys with them."""
     predicate = table.predicate.view()
     predicate.flags.writeable = True  # safe: the table was just made, and nobody has seen it yet
     order.sort_clauses(table.clause_ptr, keys, predicate)
 
 
 def reorder(table: Table, order: Array) -> Table:
-    """The table with its clauses in another order, or some of them."""
+    """The table with its clauses reordered, or only some of them."""
     rows, counts = table.predicate.reshape(-1, 4), np.diff(table.clause_ptr)
     moved = rows[spans(table.clause_ptr[:-1][order], counts[order])]
     return replace(
@@ -143,7 +143,7 @@ def reorder(table: Table, order: Array) -> Table:
 
 
 def problems(table: Table, multi: Array, counts: Array) -> Iterator[Problem]:
-    """What is wrong with a loaded table, beyond what its arrays declare. ``counts``: codes of each attribute."""
+    """What is wrong with a loaded table that its arrays' specs do not cover. ``counts``: codes of each attribute."""
     attribute, kind, lo, hi = table.columns()
     yield from between("predicate", attribute, 0, len(counts) - 1)
     yield from between("predicate", kind, RANGE, NULL)
@@ -153,11 +153,11 @@ def problems(table: Table, multi: Array, counts: Array) -> Iterator[Problem]:
     plain, null = kind == RANGE, kind == NULL
     sets = ~plain & ~null
     listed = kind > SET
-    yield from refused("predicate", attribute, ~null & (listed != multi[attribute]), "kinds as attributes are")
+    yield from refused("predicate", attribute, ~null & (listed != multi[attribute]), "kinds that fit their attributes")
     ends = np.where(plain, counts[attribute] - 1, len(table.range_lo))
     wrong = np.where(null, (lo != kernels.MISSING) | (hi != kernels.MISSING), (lo < 0) | (hi < lo) | (hi > ends))
     wrong &= ~(plain & (lo == EMPTY[0]) & (hi == EMPTY[1]))
-    yield from refused("predicate", hi, wrong, "ranges that there are")
+    yield from refused("predicate", hi, wrong, "ranges that exist")
     at = np.flatnonzero(sets & (lo < hi))
     run = np.cumsum(np.diff(table.range_attribute, prepend=-1) != 0)
     owner = table.range_attribute[lo[at]]
@@ -167,7 +167,7 @@ def problems(table: Table, multi: Array, counts: Array) -> Iterator[Problem]:
 
 
 def _program_problems(table: Table, predicates: int) -> Iterator[Problem]:
-    """Programs have results for all operators, and one is left in the end."""
+    """Operators must have operands, and each program must leave one result."""
     item, ptr = table.program_item.astype(np.int64), table.program_ptr
     leaf = item >= 0
     yield from between("program_item", item[leaf], int(table.clause_ptr[-1]), predicates - 1)

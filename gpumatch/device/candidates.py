@@ -31,20 +31,20 @@ class OnDevice(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Stretches of lists that events have to look at, none of them empty; see ``kernels.cuda.work``."""
+    """Slices of lists that events must look at, none of them empty; see ``kernels.cuda.work``."""
 
     slot_ptr: Any
     start: Any
     event: Any
     slots: int
-    ends: Any  # by item: how many runs there are up to its last one
+    ends: Any  # by item: how many runs there are up to and including its own
 
     def arrays(self) -> tuple[Any, Any, Any]:
         return self.slot_ptr, self.start, self.event
 
 
 def kept(card: Card, items: int, launch: Callable[[Any, Any], None]) -> Job[Any]:
-    """Keys that a kernel keeps: it writes them tile by tile, and the number in each tile, into the given arrays."""
+    """Keys that a kernel keeps: ``launch`` gets arrays for the keys, tile by tile, and for the number in each tile."""
     xp = card.xp
     tiles = card.tiles(items)
     found, counts = xp.empty(tiles * card.threads, dtype=np.int64), xp.empty(tiles, dtype=np.int64)
@@ -89,7 +89,7 @@ def runs_of(
 ) -> Job[Runs]:
     """Runs that a pair of kernels counts and lists for ``items`` items.
 
-    ``rest``: a number of events, which have one more run each, its number of slots, and its start after all lists.
+    ``rest``: the number of events that get one more run each, the length of this run, and its start after all lists.
     """
     xp = card.xp
     count, fill = kernels

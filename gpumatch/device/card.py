@@ -16,7 +16,7 @@ from gpumatch.errors import DeviceError
 from gpumatch.kernels.cuda import target
 
 T = TypeVar("T")
-# Work on the device that needs a number before it goes on: it yields an array of one, and gets the number.
+# Work on the device. Where it needs a number to go on, it yields an array with just that number, and is sent it.
 Job: TypeAlias = Generator[Any, int, T]
 
 _BLOCKS_PER_UNIT = 32  # of a grid, per multiprocessor: enough to fill it, few enough to reuse what a block has loaded
@@ -81,7 +81,7 @@ class Card:
         """An array that is already on a device, which must be this one."""
         if not simulated() and array.device.id != self.number:
             raise DeviceError(
-                f"events lie on 'cuda:{array.device.id}', subscriptions on 'cuda:{self.number}'; copy them there, or "
+                f"events are on 'cuda:{array.device.id}', subscriptions on 'cuda:{self.number}'; copy them there, or "
                 "move the matcher with to()"
             )
         return array
@@ -146,7 +146,7 @@ class Card:
                     side_by_side = 1
                     self._give_back()
         finally:
-            for running in active:  # after an error: nothing of theirs may be freed while they run
+            for running in active:  # after an error: none of their memory may be freed while they run
                 self._end(running)
         return [done[start] for start in sorted(done)]
 
@@ -227,7 +227,7 @@ def _cut(start: int, stop: int, most: int) -> list[tuple[int, int]]:
 
 
 def _smaller(running: _Running, alone: bool, later: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Ranges to try instead of one for which memory ran out, and of those after it."""
+    """Ranges to try instead of the one for which memory ran out and those after it."""
     most = running.stop - running.start
     if alone and most == 1:
         raise DeviceError(
@@ -247,7 +247,7 @@ def _is_short(error: Exception) -> bool:
 
 
 def _argument(array: Any) -> Any:
-    """An array as kernels accept it: without asking for its stream, since all work of a job is on one."""
+    """An array in the form that kernels accept: without a stream to wait for, since all work of a job is on one."""
     if simulated():
         return array.view(target.Checked) if isinstance(array, np.ndarray) else array
     if not is_device_array(array):  # a number, or in that form already

@@ -36,7 +36,7 @@ class Placement:
 
     @cached_property
     def _card(self) -> Card:
-        """The device, first touched when events come: a process that forks before may use it in its children."""
+        """The device, first touched when events come: a process that forks before that may use it in its children."""
         return Card(self._number)
 
     @property
@@ -78,7 +78,7 @@ class Placement:
         return targets
 
     def _turn_to(self, snapshot: Snapshot) -> None:
-        """Let go of what only other snapshots need."""
+        """Drop what only other snapshots need."""
         if snapshot is self._snapshot:
             return
         live = set(map(id, snapshot.segments))
@@ -88,7 +88,7 @@ class Placement:
         self._rows, self._snapshot = {}, snapshot
 
     def _bits(self, gone: Removed) -> tuple[Any, Any]:
-        """The snapshot keeps ``gone``, so that no other gets the same id."""
+        """The snapshot keeps ``gone`` alive, so no other object gets the same id."""
         if id(gone) not in self._removed:
             bits, before = gone.words()
             self._removed[id(gone)] = self._card.hold(bits), self._card.hold(before)
@@ -102,14 +102,14 @@ class Placement:
                 made = Resident(self._card, host)
             except MemoryError:
                 raise DeviceError(
-                    f"{host.nbytes:,} bytes of an index do not fit in the free memory of the device; free some, take "
+                    f"{host.nbytes:,} bytes of an index do not fit in the free memory of the device; free some, use "
                     "an index that needs less (Matcher(memory_limit=…)), or device='cpu'"
                 ) from None
             self._residents[id(segment)] = made
         return self._residents[id(segment)]
 
     def _uploaded(self, rows: Array) -> Any:
-        """Rows by clause on the device. The snapshot keeps the host's array, so that no other gets the same id."""
+        """Rows by clause on the device. The snapshot keeps the host's array alive, so no other gets the same id."""
         if id(rows) not in self._rows:
             self._rows[id(rows)] = self._card.hold(np.ascontiguousarray(rows))
         return self._rows[id(rows)]
@@ -117,7 +117,7 @@ class Placement:
 
 @contextmanager
 def _memory_suffices() -> Iterator[None]:
-    """Turn an out-of-memory error into one that helps. Before that, pieces of work are made smaller."""
+    """Turn an out-of-memory error into a helpful one. Before that, pieces of work are made smaller."""
     try:
         yield
     except MemoryError as error:

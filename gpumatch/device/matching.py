@@ -23,7 +23,7 @@ _ENOUGH = 1024  # events to fill a device
 class Target(NamedTuple):
     """A segment on a device, and the row of each of its clauses there, below zero for none.
 
-    Live rows are numbered from ``base`` on. ``removed`` has the bits of those that are not, and how many of these come
+    Live rows are numbered from ``base`` on. ``removed`` has a bit for each removed row, and how many of these come
     before each word.
     """
 

@@ -43,7 +43,7 @@ class HostArrays(NamedTuple):
         return {name: array for name, array in flat.arrays.items() if specs[name].on_device}
 
     def of_table(self) -> list[Array]:
-        """Arrays to test candidates by: clauses, predicates and programs; empty if all candidates are decided."""
+        """Arrays for testing candidates: clauses, predicates and programs; empty if all candidates are decided."""
         table = self.table
         arrays = [table.clause_ptr, table.clause_program, *table.predicates(), *table.programs[:2]]
         if all(_on_device(flat).decides for flat, _ in self.indexes):

@@ -1,1 +1,1 @@
-"""Events, in whatever form they come, to columns and rows."""
+"""Turns events, in whatever form they come, into columns and rows."""

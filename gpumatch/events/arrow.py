@@ -63,7 +63,7 @@ def _arrow(data: Any) -> Any:
 
 
 def of_library(data: object, library: str) -> bool:
-    """Whether the value's class is, or derives from, one of a library, without importing the library."""
+    """Whether the value's class is, or derives from, a class of a library, without importing the library."""
     return any(base.__module__.partition(".")[0] == library for base in type(data).__mro__)
 
 

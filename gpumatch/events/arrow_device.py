@@ -140,7 +140,7 @@ class DeviceArrow:
         else:
             buffers.append(self.values())
             if buffers[-1] is None:
-                raise NotImplementedError(f"{self.type} is not read from a device; copy the column to the host first")
+                raise NotImplementedError(f"{self.type} cannot be read from a device; copy the column to the host")
         return pa.Array.from_buffers(self.type, self.length, [*map(_buffer, buffers)], children=children)
 
     def _texts(self) -> tuple[Array, Array]:
@@ -184,7 +184,7 @@ def _buffer(array: Array | None) -> Any:
 def imported(data: Any) -> DeviceArrow | None:
     """Data that an object exports by ``__arrow_c_device_array__``; None if it is not on a CUDA device.
 
-    Waits for work that the exporter has under way on it.
+    Waits for work that the exporter still has pending on it.
     """
     schema, capsule = data.__arrow_c_device_array__()
     device = ArrowDeviceArray.from_address(address(capsule, b"arrow_device_array"))

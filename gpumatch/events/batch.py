@@ -252,7 +252,7 @@ def _event(data: Any) -> dict[str, Any] | None:
 
 
 def _table(data: Any, schema: Schema) -> tuple[int, Iterable[str], Callable[[str], Any]]:
-    """Number of events, names of the columns (as often as they occur), and the column of a name."""
+    """The number of events, the names of all columns (repeats included), and a function from a name to its column."""
     if isinstance(data, (str, os.PathLike)):
         file = Parquet(data, schema)
         table = file.table()

@@ -113,7 +113,7 @@ def tick(kind: AttributeType) -> int:
 
 def too_fine(kind: AttributeType) -> str:
     if kind.kind == "date":
-        return ", which is not midnight; declare the attribute as timestamp, or cut the time off"
+        return ", which is not midnight; declare the attribute as timestamp, or drop the time"
     return ", which is finer than microseconds; declare the attribute as timestamp[ns]"
 
 
@@ -232,7 +232,7 @@ def _missing(value: object) -> bool:
     return isinstance(value, (float, np.floating, np.datetime64)) and bool(value != value)
 
 
-# A converter raises TypeError for a value of another type, and ValueError(why) for one that does not fit.
+# A converter raises TypeError for a value of the wrong type, and ValueError(why) for one that does not fit.
 
 
 def _float(value: object, kind: AttributeType) -> float:

@@ -1,4 +1,4 @@
-"""Wide, sparse events as CSR: entries of (attribute, value), bound to a schema without a step per attribute."""
+"""Wide, sparse events as CSR: entries of (attribute, value), bound to a schema without any work per attribute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sparse:
     """CSR events bound to a schema: entries of unknown attributes and missing values are left out.
 
     ``attribute`` holds positions in the schema, ascending within an event and repeated only for list attributes.
-    Numbers keep the type they came in, checked to convert exactly to that of their attribute. All arrays are on the
+    Numbers keep the type they came in, which is checked to convert exactly to their attribute's. All arrays are on the
     host, or all on a CUDA device.
     """
 
@@ -69,7 +69,7 @@ class Csr:
         kind = _value_kind(value)
         if kind.multi:
             raise SchemaError(
-                f"from_csr takes one value per entry, found {kind}; repeat the attribute for each of a list"
+                f"from_csr takes one value per entry, found {kind}; repeat the attribute for each value of a list"
             )
         column = (from_device if on_device(value) else from_any)("value", kind, value)
         if column is None:  # no value is present
@@ -267,7 +267,7 @@ def _typed(entries: Sparse, kind: AttributeType, schema: Schema) -> Sparse:
 
 
 def _convert(values: Any, found: AttributeType, wanted: AttributeType) -> Array:
-    """Values of one kind as those of an attribute of another kind, unit or zone."""
+    """Values of one kind converted to those of an attribute of another kind, unit or zone."""
     if found.kind == "float" and wanted.kind == "int":
         return whole(values)[0]
     if found.kind == "int" and wanted.kind == "float":

@@ -34,7 +34,7 @@ class _Flat:
 
     type: Any  # Arrow's
     length: int
-    values: Any  # None: of a type that is not read here
+    values: Any  # None: of a type that cannot be read here
     valid: Array | None  # which are not null; None: all
     dictionary: Any = None  # an Arrow array on the host
 
@@ -75,7 +75,7 @@ def on_device(data: Any) -> bool:
 
 
 def device_table(data: Any) -> tuple[int, Iterable[str], Callable[[str], Any]] | None:
-    """Number of events, names of columns, and the column of a name, of a table on a device; None for anything else."""
+    """As ``batch._table``, for a table on a device: events, column names, columns by name; None for anything else."""
     if not on_device(data):
         return None
     if of_library(data, "cudf"):
@@ -85,7 +85,7 @@ def device_table(data: Any) -> tuple[int, Iterable[str], Callable[[str], Any]] |
         return None
     with table.device:
         if table.valid() is not None:
-            raise SchemaError("the events are an Arrow struct array in which some are null; leave those out")
+            raise SchemaError("some events of the Arrow struct array are null; leave them out")
     names = [field.name for field in table.type]
     return table.length, names, lambda name: table.field(names.index(name))
 
@@ -134,7 +134,7 @@ def from_device(name: str, kind: AttributeType, data: Any) -> Column | None:
 
 
 class _WrongType(Exception):  # noqa: N818 - never leaves this module
-    """An array that fits no attribute, or not this one."""
+    """An array that does not fit the attribute, or any attribute."""
 
     def __init__(self, text: str, is_list: bool) -> None:
         super().__init__(text, is_list)
@@ -154,7 +154,7 @@ def _opened(data: Any, multi: bool) -> _Found:
 def _exported(data: Any) -> DeviceArrow:
     array = imported(data)
     if array is None:
-        raise TypeError(f"{type(data).__name__} says that it is on a CUDA device, but exports Arrow data of another")
+        raise TypeError(f"{type(data).__name__} says that it is on a CUDA device, but exports Arrow data elsewhere")
     return array
 
 
@@ -327,7 +327,7 @@ def _list_column(name: str, kind: AttributeType, found: _Lists) -> Column:
 
 def _check_readable(name: str, kind: AttributeType, found: _Flat) -> None:
     if found.values is None:
-        hint = "which is not read from a CUDA device; copy the column to the host, or convert it"
+        hint = "which cannot be read from a CUDA device; copy the column to the host, or convert it"
         raise SchemaError(f"attribute {name!r} is {kind}, but its column is {found.type}, {hint}")
 
 

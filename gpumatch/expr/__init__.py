@@ -1,4 +1,4 @@
-"""The expression language: text or ``col()`` to flat programs, and what they mean."""
+"""The expression language: turns text or ``col()`` into flat programs, and defines what they mean."""
 
 from gpumatch.expr.atoms import Slot, Timestamp
 from gpumatch.expr.builder import col

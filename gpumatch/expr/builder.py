@@ -101,7 +101,7 @@ class Column:
     def _test(self, op: PredicateOp, *values: object, negated: bool = False) -> Expr:
         for value in values:
             if isinstance(value, Column):
-                raise SchemaError(f"attribute {self.name!r}: a constant is expected, found attribute {value.name!r}")
+                raise SchemaError(f"attribute {self.name!r}: expected a constant, found attribute {value.name!r}")
         constants = tuple(as_constant(value, self.name) for value in values)
         return Expr((Predicate(self.name, op, constants, negated),))
 
@@ -110,7 +110,7 @@ class Column:
 
     def _bare(self, other: object = None) -> NoReturn:
         raise TypeError(
-            f"attribute {self.name!r} must be compared before it is combined, and comparisons must stand in "
+            f"attribute {self.name!r} must be compared before it is combined, and comparisons must be in "
             "parentheses: (col('a') > 5) & (col('b') == True)"
         )
 

@@ -1,8 +1,8 @@
-"""Texts cut into conditions, which repeat even where no two texts have the same shape.
+"""Cuts texts into conditions, which repeat even where no two texts have the same shape.
 
-This is a fast path for plain texts and not a second grammar. One regular expression cuts a text; the meaning of a kind
-of condition and of a skeleton of connectives is left to the parser, once for each. A text that is not cut completely,
-or has a piece that the parser refuses, is not read here at all.
+This is a fast path for plain texts, not a second grammar. One regular expression cuts a text; what a kind of condition
+or a skeleton of connectives means is left to the parser, once for each. A text that is not cut completely, or has a
+piece that the parser rejects, is not read here at all.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ _LETTERS = {"AND": "&", "OR": "|", "NOT": "!", "XOR": "^", "XNOR": "~", "(": "("
 _CONDITION = "c"
 _TOKENS = {letter: Token(kind, kind, 0) for kind, letter in _LETTERS.items()}
 _TOKENS |= {_CONDITION: Token("condition", "", 0), "": Token("end", "", 0)}
-_OPS = frozenset(("=", "<", "<=", ">", ">=", "between", "in", "like", "null"))  # others may mean more than constants
+_OPS = frozenset(("=", "<", "<=", ">", ">=", "between", "in", "like", "null"))  # others are left to the parser
 
 
 @lru_cache(maxsize=1 << 10)
 def hole(number: int) -> Predicate:
-    """A placeholder for a condition in a skeleton, as if each were on its own attribute."""
+    """A placeholder for a condition in a skeleton, each on an attribute of its own."""
     return Predicate(str(number), "=")
 
 
 @lru_cache(maxsize=1 << 10)
 def _is_prefix(raw: str) -> bool:
-    """Whether a pattern is a prefix; other patterns of LIKE have no ranges for constants."""
+    """Whether a pattern is a prefix; other LIKE patterns are not ranges."""
     return prefix(read(str(constant(raw, "like")))) is not None
 
 
 class UnreadableError(Exception):
-    """A text that only the parser can read, or refuse."""
+    """A text that only the parser can read, or reject."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +97,7 @@ class _Conditions(dict[tuple[str, ...], int]):
 
 
 class _Connectives(dict[str, str]):
-    """Letters of the texts between conditions."""
+    """The letters of the connectives in the text between conditions."""
 
     def __missing__(self, text: str) -> str:
         kinds = [token.kind for token in tokenize(text)[:-1]]

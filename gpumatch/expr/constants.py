@@ -13,7 +13,7 @@ from gpumatch.expr.patterns import read
 from gpumatch.expr.times import parse_date, parse_timestamp, timestamp_text
 
 SlotKind = Literal["literal", "date", "timestamp", "like", "pattern", "escape"]
-MAX_DIGITS = 4000  # of an integer: Python refuses to read and print more than 4300
+MAX_DIGITS = 4000  # of an integer: Python refuses to read or print more than 4300
 _EXACT = 16  # characters, including the point: with 15 digits a float lies on the same side of every integer
 _BEYOND = 2.0**64  # all integers that an attribute can hold are on one side of anything larger
 _EXPECTING: dict[SlotKind, str] = {"like": "LIKE", "pattern": "LIKE", "escape": "ESCAPE"}
@@ -44,7 +44,7 @@ def constant(raw: str, kind: SlotKind = "literal") -> Constant:
 
 
 def _number(raw: str) -> int | float | Decimal:
-    """An integer, or the nearest float; the decimal itself if the float lies on another side of an integer."""
+    """An integer, or the nearest float; the decimal itself if the float is on the other side of an integer."""
     if raw.lstrip("+-").isdigit():
         if len(raw) > MAX_DIGITS:
             raise ParseError(f"the number has {len(raw)} digits; at most {MAX_DIGITS} are allowed", raw)

@@ -14,7 +14,7 @@ from gpumatch.expr.typing_rules import operands
 from gpumatch.expr.values import is_missing, plain, rounded
 from gpumatch.schema import AttributeType, Schema
 
-# ``v`` is the event's value, ``c`` the constants; both are of one type, or numbers, which Python compares exactly.
+# ``v`` is the event's value, ``c`` the constants; they are of the same type, or numbers, which Python compares exactly.
 _TESTS: dict[PredicateOp, Callable[[Any, tuple[Any, ...]], bool]] = {
     "=": lambda v, c: v == c[0],
     "<": lambda v, c: v < c[0],

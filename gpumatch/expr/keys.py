@@ -1,8 +1,8 @@
 """Values as keys that sort in the same order, and predicates as sets of keys.
 
 A number, date or time has an int64 key; a string's key is its rank among the constants, so here it is still the
-string itself. Nothing lies between two consecutive keys, so a set of values is a sorted tuple of *cuts* at which one
-steps into the set, out of it, in again …; an odd number of cuts leaves it open above.
+string itself. Nothing lies between two consecutive keys, so a set of values is a sorted tuple of *cuts* where the set
+begins, ends, begins again …; with an odd number of cuts it is open above.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MIN, MAX = -(1 << 63), (1 << 63) - 1
 TOP = MAX + 1  # the cut above every key
 STRING_BOTTOM: Cut = (b"", 0)
 STRING_TOP: Cut = (b"\xff", 0)  # this byte never occurs in UTF-8
-INF_KEY = 0x7FF0_0000_0000_0000  # of the float infinity; that of its negative is ~INF_KEY
+INF_KEY = 0x7FF0_0000_0000_0000  # of the float infinity; minus infinity has ~INF_KEY
 
 
 def float_key(value: float) -> int:

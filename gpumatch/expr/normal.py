@@ -82,7 +82,7 @@ class _Node:
 
     item: Step
     children: Sequence[_Node] = ()
-    true: _Split | None = None  # how it becomes true, and false, where products are made of it
+    true: _Split | None = None  # how it becomes true, and false, if products are made of it
     false: _Split | None = None
 
 

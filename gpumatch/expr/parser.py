@@ -44,7 +44,7 @@ def parse_connectives(tokens: list[Token], conditions: Iterable[Predicate]) -> E
 
 
 class _Frame:
-    """An operator or an open parenthesis that waits for more tokens."""
+    """An operator or an open parenthesis, waiting for more tokens."""
 
     __slots__ = ("arity", "kind", "position")
 
@@ -121,7 +121,7 @@ class _Parser:
             self.program.append(_op(kind, frame.arity + self.take(kind)))
 
     def take(self, kind: Connective) -> int:
-        """How many operands the expression just completed adds: a chain of the same operator dissolves."""
+        """How many operands the expression just completed adds: a chain of the same operator is flattened."""
         last = self.program[-1]
         if kind not in ("and", "or", "xor") or not isinstance(last, Op) or last.kind != kind:
             return 1
@@ -253,7 +253,7 @@ class _Parser:
             return self.slot(kind)
         if token.kind in ("name", "quoted"):
             hint = f"two attributes cannot be compared, and a string is written in single quotes: '{token.text}'"
-            raise self.error(f"a constant is expected, found attribute {token.text!r}; {hint}")
+            raise self.error(f"expected a constant, found attribute {token.text!r}; {hint}")
         raise self.expected("a constant")
 
     def slot(self, kind: SlotKind) -> Slot:
@@ -264,7 +264,7 @@ class _Parser:
     # Tokens
 
     def is_word(self, word: str) -> bool:
-        """Is the token this word? Such words are names elsewhere: they are special only where no name can stand."""
+        """Is the token this word? Such words are special only where no name can be; elsewhere they are names."""
         return self.token.kind == "name" and self.token.text.isascii() and self.token.text.upper() == word
 
     def next(self) -> Token:
@@ -280,7 +280,7 @@ class _Parser:
         self.next()
 
     def unquoted(self) -> str:
-        """A hint where a keyword stands instead of a name."""
+        """A hint if the token is a keyword where a name is expected."""
         before, token = self.tokens[self.at - 1], self.token
         if self.at and before.kind == "NOT" and token.kind in _TESTS:
             return _in_quotes(before)
@@ -297,7 +297,7 @@ class _Parser:
 
 def _in_quotes(token: Token) -> str:
     """A hint on how to write a name that is a keyword."""
-    return f'; a name that is a keyword is written in double quotes: "{token.text}"' if is_keyword(token.text) else ""
+    return f'; a name that is a keyword needs double quotes: "{token.text}"' if is_keyword(token.text) else ""
 
 
 class _Connectives(_Parser):

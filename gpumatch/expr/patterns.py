@@ -1,4 +1,4 @@
-"""Patterns of LIKE and ILIKE: syntax, meaning, and one text for all that mean the same."""
+"""Patterns of LIKE and ILIKE: syntax, meaning, and one common text for patterns that mean the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from gpumatch.errors import ParseError
 
-ESCAPE = "\\"  # where no other is named
+ESCAPE = "\\"  # unless another is named
 
 
 class Wild(Enum):
@@ -47,7 +47,7 @@ def _misused(pattern: str, escape: str, escaped: str | None) -> str:
     before = "% or _" if escape in _WILD else f"%, _ or {escape}"
     other = "name another character with ESCAPE" if escape == ESCAPE else "name another one"
     return (
-        f"the pattern '{shown}' has its escape character {escape} {found}; it stands before {before} only: "
+        f"the pattern '{shown}' has its escape character {escape} {found}; it must precede {before}: "
         f"write {escape * 2} for the character itself, or {other}"
     )
 

@@ -164,7 +164,7 @@ def malformed(column: list[str], kind: SlotKind) -> list[int]:
     doubtful = set(column)
     if (
         kind == "literal"
-    ):  # tokens make sure that strings and numbers are well-formed; only a large float is not a number
+    ):  # the tokenizer accepts only well-formed strings and numbers; only a large float is not a number
         doubtful = {raw for raw in doubtful if len(raw) > 300 or "e" in raw or "E" in raw}
     bad = {raw for raw in doubtful if not _has_value(raw, kind)}
     return [at for at, raw in enumerate(column) if raw in bad] if bad else []
@@ -179,7 +179,7 @@ def _has_value(raw: str, kind: SlotKind) -> bool:
 
 
 def _misfit(text: str) -> ParseError:
-    """The error of a text with a right shape and a wrong constant."""
+    """The error of a text with a valid shape and a wrong constant."""
     template, tokens = parse_template(text)
     for slot in _slots(template):
         token = tokens[slot.index]

@@ -1,4 +1,4 @@
-"""From text to tokens, and the division of a text into its constants and the rest."""
+"""Turns text into tokens, and divides it into its constants and the rest."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _end_of_comment(text: str, begin: int) -> int:
     while depth:
         match = _NESTED.search(text, at)
         if match is None:
-            raise ParseError("the comment is not closed; it ends with */, and those within it end so, too", text, begin)
+            raise ParseError("the comment is not closed; it ends with */, and so does each one inside it", text, begin)
         depth += 1 if match[0] == "/*" else -1
         at = match.end()
     return at
@@ -108,7 +108,7 @@ def find_surrogate(text: str) -> int | None:
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens, the last of kind ``end``; raises at the first character that starts no token."""
+    """All tokens, the last of kind ``end``; raises at the first character that no token starts with."""
     tokens: list[Token] = []
     start = 0
     pieces, constants = divide(text)
@@ -161,6 +161,6 @@ def _bad(text: str, found: str, position: int) -> ParseError:
     if found[0] in "0123456789":
         return ParseError(f"malformed number {found!r}", text, position)
     if found in "+-":
-        hint = "there is no arithmetic, and a sign stands right before a number"
+        hint = "there is no arithmetic, and a sign must be right before its number"
         return ParseError(f"unexpected {found!r}; {hint}", text, position)
     return ParseError(f"unexpected character {found[0]!r}", text, position)

@@ -40,7 +40,7 @@ def is_missing(value: object) -> bool:
 
 
 def plain(value: object, attribute: str) -> Constant:
-    """The value in the types that expressions use; ``attribute`` is for the error message if there is none."""
+    """The value as one of the types that expressions use; ``attribute`` is for the error message if there is none."""
     if isinstance(value, (bool, Timestamp)):
         return value
     if isinstance(value, int):
@@ -65,7 +65,7 @@ def plain(value: object, attribute: str) -> Constant:
 
 def _string(value: str, attribute: str) -> str:
     if find_surrogate(value) is not None:
-        raise SchemaError(f"attribute {attribute!r}: the string {value!r} holds a lone surrogate")
+        raise SchemaError(f"attribute {attribute!r}: the string {value!r} contains a lone surrogate")
     return str.__str__(value)
 
 

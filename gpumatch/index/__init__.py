@@ -50,7 +50,7 @@ KINDS: dict[str, Kind] = {}
 def register(kind: Kind) -> None:
     """Register a kind of index: ``index=`` then accepts its name and its parameters."""
     if KINDS.setdefault(kind.name, kind) is not kind:
-        raise ValueError(f"there is an index named {kind.name!r} already; give this one another name")
+        raise ValueError(f"an index named {kind.name!r} already exists; give this one another name")
 
 
 for _kind in (SCAN, PSTBLOOM, GEM, TAMA, PSTHASH, LADDER, ATREE):

@@ -18,8 +18,8 @@ _STEP = 4.0  # an item of a program that is tested after a clause's predicates
 _LOOKUP = 60.0  # an attribute of an event that is looked up
 _CALL = 500.0  # a batch's share for one event, whatever the index holds
 _STOPS = 0.2  # share of verification left where an event stops at the first match for a destination
-_SAMPLE = 1 << 15  # clauses by which the others are judged
-_KNOWN = 1 << 20  # predicates among which equal ones are counted
+_SAMPLE = 1 << 15  # clauses that stand for all
+_KNOWN = 1 << 20  # predicates that are searched for equal ones
 _MIXED = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5], np.uint64)
 _ENTRIES = 30  # assumed values per event if none was observed and there are more attributes
 

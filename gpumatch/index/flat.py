@@ -1,7 +1,7 @@
 """The contract of an index: parameters, named arrays and numbers, and a ``Kind`` that describes it completely.
 
-An index is data, so that saving, loading, counting bytes and copying to a device are one loop each. Code for CUDA and
-for drawing lies beside a kind, in the modules ``device``, ``picture`` and ``roofline`` of its package.
+An index is data, so that saving, loading, counting bytes and copying to a device are one loop each. Code for CUDA, for
+drawing and for rooflines is in separate modules of a kind's package: ``device``, ``picture`` and ``roofline``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FlatIndex:
 
 
 class Around(NamedTuple):
-    """What an index belongs to, as it was loaded, and the sizes that its arrays imply."""
+    """What was loaded along with an index, and the sizes that its arrays imply."""
 
     attributes: Attributes
     counts: Array  # codes of each attribute
@@ -65,7 +65,7 @@ _counting = threading.Lock()
 
 @dataclass(slots=True)
 class Workspace:
-    """Counters of an index for stats(), and scratch memory that calls leave for each other."""
+    """Counters of an index for stats(), and scratch memory that calls reuse."""
 
     counters: dict[str, int] = field(default_factory=dict)
     scratch: list[tuple[Array, ...]] = field(default_factory=list)
@@ -89,7 +89,7 @@ def by_access(params: IndexParams, given: Input, clauses: Array) -> Array:
 
 
 def by_likelihood(params: IndexParams, table: Table, likelihood: Array) -> Array:
-    """The predicate that holds least often first, so that checks end early."""
+    """The predicate that holds least often comes first, so that checks end early."""
     return likelihood
 
 
@@ -102,7 +102,7 @@ class Planning(NamedTuple):
     reason: Callable[[Costs, Array], str]
     # How many times faster it must seem than an index that is better known
     doubt: float = 1.0
-    # The clauses that it finds cheaper than postings do: it may get these alone, and others the rest
+    # The clauses that it finds at lower cost than postings do: it may get just these, and others the rest
     takes: Callable[[Costs, Array], Array] | None = None
     # Its part comes first in an offer, so that such an offer is tried in addition to those of other kinds alone
     leads: bool = False
@@ -127,13 +127,13 @@ class Kind:
     meta: Mapping[str, str] = field(default_factory=dict)
     # How far expressions are split into clauses for it
     splitting: Splitting = Splitting.PRODUCTS
-    # What is wrong with values of a loaded index, beyond what its arrays declare
+    # What is wrong with values of a loaded index that its arrays' specs do not cover
     validate: Callable[[FlatIndex, Around], Iterator[Problem]] = lambda index, around: iter(())
-    # Sort keys of predicates within their clauses, from how likely they hold
+    # Sort keys of predicates within their clauses, from how likely they are to hold
     rank: Callable[[Any, Table, Array], Array] = by_likelihood
     # The same again once predicates are sorted by rank, given the clauses' numbers and the sorted keys
     rerank: Callable[[Any, Input, Array, Array], Array] | None = None
-    # Sort keys of clauses, given their numbers, so that candidates lie together
+    # Sort keys of clauses, given their numbers, so that candidates are adjacent
     place: Callable[[Any, Input, Array], Array] = by_access
     # Facts of a built index for stats(), in addition to its name
     facts: Callable[[FlatIndex, Mapping[str, int]], dict[str, Any]] = lambda index, counters: {}
@@ -159,7 +159,7 @@ class Kind:
         return self.params.kind
 
     def has(self, module: str) -> bool:
-        """Is there a module of this name beside the kind: ``device``, ``picture`` or ``roofline``?"""
+        """Does the kind's package have this module: ``device``, ``picture`` or ``roofline``?"""
         home = self.params.__module__
         return hasattr(sys.modules[home], "__path__") and find_spec(f"{home}.{module}") is not None
 

@@ -25,7 +25,7 @@ from gpumatch.index.costs import Costs, sample
 from gpumatch.index.flat import Planning
 from gpumatch.kernels.compile import compilations
 
-_FEW = 64  # clauses up to which building postings by block does not pay
+_FEW = 64  # up to this many clauses, building postings by block does not pay
 _WORTH = 1.25  # how many times faster an index must seem than one that is better known
 _CALLS = 256  # remembered to measure what matching costs
 _SHARE = 64  # a part with less than one in this many clauses costs more than it saves
@@ -104,7 +104,7 @@ class Choice:
 
 
 class Usage:
-    """CPU time of the latest calls of an index, in the threads that made them, without compiling or coding of events.
+    """CPU time of the latest calls of an index, in the threads that made them, without compiling or encoding events.
 
     Appending to a deque needs no lock, which a fork could leave locked.
     """
@@ -170,7 +170,7 @@ def choose(request: Request, given: Input, likelihood: Array) -> tuple[list[Choi
         offers = sorted(_offers(costs, everything, request.memory_limit), key=_rank)
         if timing is not None and len(offers) > 1:
             offers, off = _tried(offers, timing)
-    others = _others(costs, everything, offers, off) if len(everything) > _FEW else ()  # few leave no choice
+    others = _others(costs, everything, offers, off) if len(everything) > _FEW else ()  # with few there is no choice
     *parts, last = (Choice(p.params, p.reason, _us(p.cost), (), p.clauses) for p in offers[0].parts)
     return [*parts, replace(last, others=others)], timing
 
@@ -193,7 +193,7 @@ def _us(cost: float) -> float:
 def _others(costs: Costs, everything: Array, offers: Sequence[_Offer], off: float) -> tuple[tuple[str, float], ...]:
     """The alternatives, tried or estimated, and each kind of index for the whole segment; the cheapest first.
 
-    ``off``: by which factor estimates were wrong where something was tried.
+    ``off``: the factor by which the estimates of tried indexes were wrong.
     """
     found = {offer.name: _us(offer.cost) for offer in offers[1:]}
     for kind in KINDS.values():
@@ -252,9 +252,9 @@ def _considered() -> list[tuple[Kind, Planning]]:
 
 
 def _offers(costs: Costs, clauses: Array, memory_limit: int | None, parted: Sequence[str] = ()) -> list[_Offer]:
-    """Indexes that hold the clauses: one for all, or one for the clauses that it finds cheaper and others for the rest.
+    """Indexes of the clauses: one for all, or one for those that it finds at lower cost and others for the rest.
 
-    ``parted``: kinds that already have a part; of the other kinds that take a share, only those that lead may follow.
+    ``parted``: kinds that have a part already; of other kinds that take just some clauses, only those that lead follow.
     """
     if len(clauses) <= _FEW:
         return [_last_resort(costs, clauses)]
@@ -288,7 +288,7 @@ def _one(costs: Costs, planning: Planning, clauses: Array, memory_limit: int | N
 
 
 def plainest() -> Planning:
-    """The last-resort index, which the others are checked against."""
+    """The last-resort index, against which the others are checked."""
     return next(kind.planning for kind in KINDS.values() if kind.planning and kind.planning.last_resort)
 
 

@@ -20,7 +20,7 @@ from gpumatch.index import FlatIndex, IndexParams, Input, Workspace, kind_of
 from gpumatch.kernels.compile import compiled
 from gpumatch.opcodes import NULL, RANGE
 
-_LEAST = 4096  # clauses for which a trial pays
+_LEAST = 4096  # with fewer clauses a trial does not pay
 _SAMPLE = 1 << 14  # clauses in a trial; costs of more are extrapolated from these and a quarter of them
 _EVENTS = 512  # a tile of A-Tree
 _FEW_EVENTS = 64  # enough to recognise an index that is far too slow
@@ -34,12 +34,12 @@ _ALIKE = 1 << 16  # clauses searched for those that name the same value
 
 
 def allowed() -> bool:
-    """Not with ``GPUMATCH_TRIALS=0`` in the environment, which makes plans repeatable."""
+    """False with ``GPUMATCH_TRIALS=0`` in the environment, which makes plans repeatable."""
     return os.environ.get("GPUMATCH_TRIALS", "1") != "0"
 
 
 def wanted(clauses: int) -> bool:
-    """Not for few clauses."""
+    """False for few clauses."""
     return clauses >= _LEAST and allowed()
 
 
@@ -209,7 +209,7 @@ def _one_of(table: Table, number: int) -> tuple[int, int]:
 
 
 def _end(lo: int, hi: int, last: int, rng: np.random.Generator) -> int:
-    """A code beside one of the cuts that the range makes."""
+    """A code next to one of the cuts that the range makes."""
     cuts = [cut for cut in (lo, hi + 1) if 0 < cut <= last]
     if lo == hi or not cuts:
         return lo

@@ -1,6 +1,6 @@
-"""Our modules as programs: Python that runs on another core.
+"""Runs modules of this package as programs: Python on another core.
 
-They are new processes. A fork would copy locks held by other threads, and ``multiprocessing`` would run the
+They are new processes: a fork would copy locks held by other threads, and ``multiprocessing`` would run the
 user's script again, which may not expect that.
 """
 
@@ -14,7 +14,7 @@ from gpumatch.errors import GpumatchError
 
 
 def run_module(name: str, *args: str, given: bytes = b"") -> bytes:
-    """Output of ``python -m name args`` when it reads ``given``."""
+    """The output of ``python -m name args`` with ``given`` as its input."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-m", name, *args], input=given, capture_output=True, env=environment)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Every CUDA kernel compiled to machine code, on a machine with or without a GPU, and the resources that it uses.
+"""Compiles every CUDA kernel to machine code, with or without a GPU, and says which resources it uses.
 
 numba compiles a kernel to PTX, and NVIDIA's assembler ptxas turns that into a cubin and reports what it used. On a GPU
 numba links with nvJitLink and link-time optimisation, which may need a few registers more or fewer.
@@ -70,7 +70,7 @@ class Compiled:
         return occupancy(self.arch, self.threads, self.usage.registers, self.usage.shared)
 
     def problems(self) -> list[str]:
-        """Reasons why it is not fit for a GPU."""
+        """Reasons why it is unfit for a GPU."""
         if self.usage is None or self.occupancy is None:
             return [self.error]
         found, use = [], self.usage
@@ -190,7 +190,7 @@ def _try_tools(ptxas: str, arch: str) -> None:
 
 
 def _compile_named(name: str, archs: Sequence[str], ptxas: str, keep: Path | None) -> list[Compiled]:
-    """The work of a process of the pool."""
+    """The work of one process of the pool."""
     kernel = load_kernels()[name]
     return [compile_kernel(kernel, arch, ptxas, keep) for arch in archs]
 
@@ -212,10 +212,10 @@ def _to_ptx(function: Any, signature: str, arch: str) -> str:
 
 @contextmanager
 def _device_of(capability: tuple[int, int]) -> Iterator[None]:
-    """Make numba believe in a device, which it asks what to compile a kernel's callees for.
+    """Pretend that there is a device: numba asks it what to compile a kernel's callees for.
 
-    It keeps them for the next architecture. That is right: up to the LLVM code that is kept, they are the same for all
-    of ours, and NVVM compiles that together with the kernel's for the wanted architecture.
+    numba keeps these for the next architecture, and rightly: it keeps their LLVM code, which is the same for all of
+    ours, and NVVM compiles that together with the kernel's for the wanted architecture.
     """
     from numba.cuda import dispatcher
 
@@ -237,5 +237,5 @@ def _assemble(ptx: str, arch: str, ptxas: str, stem: Path) -> Usage:
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if re.match(r"ptxas (\S*, line \d+; )?(error|fatal)", line)]
         said = " ".join(errors) or done.stderr.strip() or f"exit code {done.returncode}"
-        raise CompileError(re.sub(r"'_Z\w+' ", "", said))  # a name as long as the kernel has arguments
+        raise CompileError(re.sub(r"'_Z\w+' ", "", said))  # a mangled name, which grows with the arguments
     return parse_usage(done.stderr)

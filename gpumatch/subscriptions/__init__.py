@@ -1,1 +1,1 @@
-"""Subscriptions, in whatever form they come, to blocks of predicates."""
+"""Turns subscriptions, in whatever form they come, into blocks of predicates."""

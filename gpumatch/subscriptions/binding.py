@@ -1,4 +1,4 @@
-"""Constants of texts that share a shape, bound to the types of attributes: keys, ranges and sets of keys."""
+"""Binds the constants of texts that share a shape to the types of attributes: as keys, and ranges and sets of keys."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _NEGATED = {"not": "and", "xnor": "xor"}  # a connective that is the complement 
 
 
 class Binding:
-    """A shape's constants as ranges and sets of keys, as arrays where all are plain, else row by row.
+    """A shape's constants as ranges and sets of keys, in arrays if all are plain, else row by row.
 
-    ``owners``: the attribute of each row, where a predicate stands for those on several attributes of one type.
+    ``owners``: the attribute of each row, if one predicate stands for several attributes of the same type.
     """
 
     def __init__(
@@ -59,19 +59,19 @@ class Binding:
             errors.update((int(self.rows[at]), error) for at, error in bad.items())
             self.keep([at for at in range(len(self.rows)) if at not in bad])
 
-    def keep(self, places: list[int]) -> None:
+    def keep(self, kept: list[int]) -> None:
         """Drop all other rows."""
-        self.rows = self.rows[places]
-        self.owners = None if self.owners is None else self.owners[places]
-        self.columns = [[column[at] for at in places] for column in self.columns]
-        self._sets = {number: [sets[at] for at in places] for number, sets in self._sets.items()}
-        self._ranges = {at: pair and (pair[0][places], pair[1][places]) for at, pair in self._ranges.items()}
+        self.rows = self.rows[kept]
+        self.owners = None if self.owners is None else self.owners[kept]
+        self.columns = [[column[at] for at in kept] for column in self.columns]
+        self._sets = {number: [sets[at] for at in kept] for number, sets in self._sets.items()}
+        self._ranges = {at: pair and (pair[0][kept], pair[1][kept]) for at, pair in self._ranges.items()}
 
-    def only(self, places: list[int]) -> Binding:
-        """A copy with some of the rows."""
-        part = copy(self)
-        part.keep(places)
-        return part
+    def only(self, kept: list[int]) -> Binding:
+        """A copy with only some of the rows."""
+        binding = copy(self)
+        binding.keep(kept)
+        return binding
 
     def _type(self, predicate: Predicate) -> AttributeType:
         return self.attributes.schema[predicate.attribute]
@@ -180,13 +180,13 @@ class Binding:
         return reduce(np.maximum, [lo for lo, _ in pairs]), reduce(np.minimum, [hi for _, hi in pairs])
 
     def _flipped(self, number: int) -> tuple[Array, Array] | None:
-        """The range of a negated comparison that is open on one side: again a range."""
+        """The range of a negated one-sided comparison, if it is a range again."""
         item, ranges = self.program[number], self._ranges[number]
         if ranges is None or not isinstance(item, Predicate) or item.op not in ("<", "<=", ">", ">="):
             return None
         lo, hi = ranges
         if self._type(item).kind == "string":
-            if ((lo == MIN) == (hi == MIN)).any():  # nothing, or all
+            if ((lo == MIN) == (hi == MIN)).any():  # empty, or everything
                 return None
             return hi, lo
         if (lo > hi).any() or ((lo == MIN) & (hi == MAX)).any():  # at the ends of the keys: rare, and left to sets
@@ -210,7 +210,7 @@ class Binding:
         return outside(lo.reshape(len(lo), -1), hi.reshape(len(hi), -1), is_string)
 
     def _points_of(self, item: Predicate) -> tuple[Array, Array] | None:
-        """The points of ``IN`` as ranges, sorted in every row: arrays of two dimensions."""
+        """The points of ``IN`` as ranges, sorted in every row: two-dimensional arrays."""
         type = self._type(item)
         slots = [value for value in item.values if isinstance(value, Slot)]
         if type.multi or not slots or len(slots) < len(item.values):
@@ -231,10 +231,10 @@ class Binding:
             return None
         values = {text: text[1:-1].replace("''", "'").encode() for text in texts}
         ordered = sorted(texts, key=values.__getitem__)
-        place = {text: at for at, text in enumerate(ordered)}
+        rank = {text: at for at, text in enumerate(ordered)}
         keys = np.array([self.builder.key((values[text], 0)) for text in ordered], np.int64)
-        places = np.stack([np.fromiter(map(place.__getitem__, c), np.int64, len(c)) for c in columns], axis=1)
-        cuts = keys[np.sort(places, axis=1)]
+        ranks = np.stack([np.fromiter(map(rank.__getitem__, c), np.int64, len(c)) for c in columns], axis=1)
+        cuts = keys[np.sort(ranks, axis=1)]
         return cuts, cuts + 1
 
     def _row_sets(self, number: int) -> list[Set]:

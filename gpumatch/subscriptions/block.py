@@ -1,7 +1,7 @@
 """Subscriptions as a struct of arrays, in value space: clauses of predicates, and programs over predicates.
 
 Predicates hold ranges of int64 keys. A string's key is ``2 * number + side``: its number in the block's pool, and
-whether the cut lies below or above it; such keys do not sort until the pool is (see ``codes``).
+whether the cut lies below or above it; such keys do not sort until the pool is sorted (see ``codes``).
 """
 
 from __future__ import annotations
@@ -67,9 +67,8 @@ def op_items(operators: Array, arity: Array) -> Array:
 class Attributes:
     """The columns that predicates test: the schema's attributes, then one for the presence of each list.
 
-    Where there are patterns to search for, columns follow for string attributes in their order: each lists the names
-    of those that the attribute's value satisfies, or for a list one of its values. They end with the last that is
-    tested, so that nobody pays for them who has none.
+    If there are patterns to search for, a column for each string attribute follows, up to the last that is tested: the
+    names of the patterns that the attribute's value, or for a list any of its values, satisfies.
     """
 
     schema: Schema
@@ -97,7 +96,7 @@ class Attributes:
         return len(self.multi)
 
     def covering(self, columns: int) -> Attributes:
-        """Extended to ``columns`` columns by those of patterns, if there are fewer."""
+        """With columns of patterns added, if need be, to make ``columns`` columns."""
         if columns <= len(self):
             return self
         first = len(self) - len(self.owners)
@@ -129,7 +128,7 @@ class Block:
     """Some subscriptions: the predicates of their clauses, then those of their programs, and the ranges of sets."""
 
     length: int
-    clause_row: Array  # int32: the subscription that a clause is a branch of
+    clause_row: Array  # int32: the subscription that each clause is a branch of
     clause_ptr: Array  # int64: clause c has predicates clause_ptr[c]:clause_ptr[c + 1]
     clause_program: Array  # int32: a program that must hold too, or -1
     predicates: Predicates
@@ -154,7 +153,7 @@ class BlockBuilder:
     _clauses: list[tuple[Array, Array, Array, Predicates]] = field(default_factory=list)  # row, program, count
     _ranges: list[Predicates] = field(default_factory=list)
     _range_count: int = 0
-    _single_ranges: array[int] = field(default_factory=lambda: array("q"))  # attribute, lo, hi of one after another
+    _single_ranges: array[int] = field(default_factory=lambda: array("q"))  # attribute, lo, hi, range by range
     _known_sets: dict[tuple[int, int, Set], tuple[int, int, int]] = field(default_factory=dict)
     _strings: Array = field(init=False)  # which columns hold strings
 
@@ -227,11 +226,11 @@ class BlockBuilder:
 
     def add_columns(self, rows: Array, literals: Sequence[Predicates], programs: Array | None = None) -> None:
         """A clause per row; each of the literals has a predicate for every row."""
-        place = np.arange(len(rows) * len(literals)).reshape(len(literals), len(rows)).T.ravel()
-        self.add(rows, np.full(len(rows), len(literals)), Predicates.join(literals).take(place), programs)
+        order = np.arange(len(rows) * len(literals)).reshape(len(literals), len(rows)).T.ravel()
+        self.add(rows, np.full(len(rows), len(literals)), Predicates.join(literals).take(order), programs)
 
     def add(self, rows: Array, counts: Array, predicates: Predicates, programs: Array | None = None) -> None:
-        """Clauses one after another, of ``counts`` predicates each; one that nothing satisfies is left out."""
+        """Add clauses of ``counts`` predicates each; those that nothing satisfies are left out."""
         programs = np.full(len(rows), -1, np.int32) if programs is None else programs
         never = np.flatnonzero(predicates.never(self._strings))
         if len(never):

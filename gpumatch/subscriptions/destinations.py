@@ -1,4 +1,4 @@
-"""Destinations: where events go that satisfy a subscription, whichever it is (TAMA's interfaces)."""
+"""Destinations: an event goes to those of the subscriptions that it satisfies, once to each (TAMA's interfaces)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = "destinations are all strings or all 64-bit integers"
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """The destination of each of some subscriptions. There is at least one."""
+    """The destinations of some subscriptions, at least one of which has one."""
 
     names: Any  # Arrow array of int64 or large_string, distinct
     number: Array  # int32, by subscription: the position of its destination in ``names``, or -1 for none
@@ -48,7 +48,7 @@ class Destinations:
         return int(self.names.nbytes) + self.number.nbytes
 
     def filter(self, keep: Array | None) -> Destinations:
-        """Of the kept subscriptions only; None keeps all."""
+        """Those of the kept subscriptions; None keeps all."""
         return self if keep is None else Destinations(self.names, self.number[keep])
 
     def arrays(self) -> dict[str, Array]:
@@ -60,36 +60,36 @@ class Destinations:
 
 
 def join_destinations(parts: Sequence[tuple[Destinations | None, int]]) -> Destinations | None:
-    """Destinations of several groups of subscriptions, given with their sizes.
+    """The destinations of several groups of subscriptions, each given with its size.
 
-    Its names are those in use, in the order of their first subscriptions.
+    Only names in use are kept, in the order of their first subscriptions.
     """
-    held = [part.names for part, _ in parts if part is not None]
-    if not held:
+    given = [part.names for part, _ in parts if part is not None]
+    if not given:
         return None
-    names = pc.unique(pa.concat_arrays(held))
+    names = pc.unique(pa.concat_arrays(given))
     numbers = []
     for part, length in parts:
         if part is None:
             numbers.append(np.full(length, -1, np.int32))
         else:
-            places = pc.index_in(part.names, names).to_numpy()
-            numbers.append(np.append(places, np.int32(-1))[part.number])
+            moved = pc.index_in(part.names, names).to_numpy()
+            numbers.append(np.append(moved, np.int32(-1))[part.number])
     number = np.concatenate(numbers)
     rows = np.flatnonzero(number >= 0)[::-1]
     if not len(rows):
         return None
     first = np.full(len(names), len(number))
-    first[number[rows]] = rows  # the last of equal indices stays: the first row
+    first[number[rows]] = rows  # of equal indices the last one wins: the first row
     order = np.argsort(first)[: np.count_nonzero(first < len(number))]
-    place = np.full(len(names) + 1, -1, np.int32)
-    place[order] = np.arange(len(order))
-    return Destinations(names.take(pa.array(order)), place[number])
+    rank = np.full(len(names) + 1, -1, np.int32)
+    rank[order] = np.arange(len(order))
+    return Destinations(names.take(pa.array(order)), rank[number])
 
 
-def check_kind(new: Destinations | None, held: Iterable[Destinations | None]) -> None:
+def check_kind(new: Destinations | None, existing: Iterable[Destinations | None]) -> None:
     """New destinations must have the type of the existing ones."""
-    old = next((part for part in held if part is not None), None)
+    old = next((part for part in existing if part is not None), None)
     if new is not None and old is not None and new.names.type != old.names.type:
         kinds = ("strings", "integers")
         mine, others = (kinds[one.names.type == pa.int64()] for one in (new, old))

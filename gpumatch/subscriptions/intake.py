@@ -35,7 +35,7 @@ def id_array(ids: Any) -> Any:
     elif isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim == 1:
         found = pa.array(ids.copy())  # the caller may write to its own
     elif isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
-        raise IdError(f"ids are a list or an array, found {ids!r}")
+        raise IdError(f"ids must be a list or an array, found {ids!r}")
     else:
         found = pa.array(_python_ids(list(ids)))
     if isinstance(found, pa.DictionaryArray):
@@ -89,12 +89,12 @@ def _are_plain(ids: list[Any]) -> bool:
     return (kinds == {int} and min(ids) >= MIN and max(ids) <= MAX) or (kinds == {str} and "".join(ids).isascii())
 
 
-def bad_ids(ids: list[Any], held: Any) -> dict[int, IdError]:
-    """The error of each id that is no string or integer, or not of the type of the first good one."""
+def bad_ids(ids: list[Any], existing: Any) -> dict[int, IdError]:
+    """The error of each id that is neither a string nor an integer, or not of the first good one's type."""
     if _are_plain(ids):
         return {}
     good = [name for name in ids if not id_problem(name, name)]
-    fitting = (name for name in good if held is None or isinstance(name, str) == (held != pa.int64()))
+    fitting = (name for name in good if existing is None or isinstance(name, str) == (existing != pa.int64()))
     first = next(fitting, good[0] if good else None)  # of the type of the existing ids, if any
     problems = ((at, id_problem(name, name if first is None else first)) for at, name in enumerate(ids))
     return {at: IdError(problem) for at, problem in problems if problem}
@@ -120,7 +120,7 @@ def arrow_table(table: Any, needed: list[str]) -> Any:
         try:
             table = pa.table(table)
         except pa.ArrowException as error:
-            raise SchemaError(f"cannot read the table: {error}; a column holds values of one type") from error
+            raise SchemaError(f"cannot read the table: {error}; a column must hold values of one type") from error
     doubled = [name for name in {*needed, *LONG_FORM} if table.column_names.count(name) > 1]
     if doubled:
         raise SchemaError(f"the table has several columns named {doubled[0]!r}; drop or rename all but one")

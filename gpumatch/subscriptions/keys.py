@@ -1,4 +1,4 @@
-"""Columns of constants to arrays of keys and of ranges of keys. None where a column needs a closer look."""
+"""Turns columns of constants into arrays of keys and of ranges of keys; None where a column needs a closer look."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def least_keys(type: AttributeType, values: Array, above: bool) -> tuple[Array, 
 
 
 def _least_float_keys(values: Array, above: bool) -> Array:
-    """As ``least_keys``, of floats; integers need not be floats themselves."""
+    """As ``least_keys``, for float attributes; integers need not be exact floats."""
     floats = values.astype(np.float64)
     keys = float_keys(floats)
     if values.dtype == np.float64:
@@ -186,7 +186,7 @@ def point_ranges(op: str, points: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def outside(lo: Array, hi: Array, is_string: bool) -> tuple[Array, Array] | None:
-    """The gaps around ascending ranges, row by row; None where keys end, which is rare and left to sets."""
+    """The gaps around ascending ranges, row by row; None at the ends of the keys, which are rare and left to sets."""
     rows = len(lo)
     if is_string:  # cuts: a range ends where the next gap begins
         ends = np.full((rows, 1), MIN)

@@ -1,6 +1,6 @@
-"""Subscriptions from a table of predicates and operators: a row each; what an id's operators leave is joined by AND.
+"""Subscriptions from a table of predicates and operators, a row each; what an id's operators leave is joined by AND.
 
-Comparisons of numbers are taken as whole columns; ids with any other predicate go through expressions.
+Comparisons with numbers are taken as whole columns; ids with any other predicate go through expressions.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def predicate_block(
         lacking.append("value")
     if lacking:
         raise SchemaError(
-            f"a table of predicates has columns id, attribute, op and value or values; it lacks {', '.join(lacking)}"
+            f"a table of predicates needs columns id, attribute, op and value or values; it lacks {', '.join(lacking)}"
         )
     table = table.select([name for name in LONG_FORM if name in table.column_names])
     table = table.cast(pa.schema([field.with_type(_takeable(field.type)) for field in table.schema]))
     ids, owner, position = _owners(table)
-    if position is not None:  # the rows of an id need not follow each other
+    if position is not None:  # the rows of an id need not be adjacent
         table = table.take(pa.array(position))
     reader = _Reader(attributes, splitting)
     first = 0
@@ -78,7 +78,7 @@ def _owners(table: Any) -> tuple[Any, Array, Array | None]:
 
 
 class _Reader:
-    """Puts rows of the table into a block; the rows of an id come together."""
+    """Puts rows of the table into a block; all rows of an id come in the same call."""
 
     def __init__(self, attributes: Attributes, splitting: Splitting) -> None:
         self.builder = BlockBuilder(attributes.schema)
@@ -87,18 +87,18 @@ class _Reader:
         self._attributes, self._splitting = attributes, splitting
 
     def add(self, rows: Rows, owner: Array, position: Array) -> None:
-        """Rows of some ids; ``position`` is where they stood in the table."""
+        """Add rows of some ids; ``position`` is where they were in the table."""
         number = owner - owner[0]
         joining = rows.connective >= 0
         arity = self._arities(rows, owner, position)
         given = Postfix(owner, rows.connective, arity)
         operators = np.bincount(number, weights=joining)
         logical = operators > 0
-        # Alone, NOT of a comparison is a literal with two ranges; beside operators it is a comparison and NOT.
-        beside = logical | (self._splitting is Splitting.NEVER)
-        known = joining | rows.fast & (~rows.negated | beside[number])
+        # Alone, NOT of a comparison is a literal with two ranges; among operators it is a comparison and NOT.
+        among = logical | (self._splitting is Splitting.NEVER)
+        known = joining | rows.fast & (~rows.negated | among[number])
         slow = np.bincount(number, weights=~known) > 0
-        slow |= operators > MAX_DEPTH  # they may be nested too deep
+        slow |= operators > MAX_DEPTH  # they may be nested too deeply
         if self._splitting is Splitting.PRODUCTS:
             slow |= logical
         self._check_operands(rows, given, position, np.bincount(number, weights=~rows.known) == 0)
@@ -129,7 +129,7 @@ class _Reader:
             operands = "1 operand" if arity == 1 else f"{arity} operands"
             error = SchemaError(
                 f"{rows.shown(row)} at position {position[row]} takes {operands}, found {found} before it; "
-                "operators stand after their operands, and 'value' says how many these are"
+                "operators come after their operands, and 'value' is their number"
             )
             self.errors.setdefault(number, error)
 
@@ -145,7 +145,7 @@ class _Reader:
         add_programs(self.builder, given, tests)
 
     def _add_slow(self, rows: Rows, given: Postfix, chosen: Array) -> None:
-        """Ids with a predicate other than a numeric comparison, by way of text."""
+        """Ids with a predicate other than a numeric comparison, through text."""
         at = np.flatnonzero(chosen)
         programs: dict[int, list[Item]] = {}
         items = rows.items(self._attributes.schema, at, given.arity)
@@ -154,7 +154,7 @@ class _Reader:
                 self.errors.setdefault(owner, item)
             else:
                 programs.setdefault(owner, []).append(item)
-        good = ((number, _expression(held)) for number, held in programs.items() if number not in self.errors)
+        good = ((number, _expression(program)) for number, program in programs.items() if number not in self.errors)
         texts = {number: str(expr) for number, expr in good if self._is_shallow(number, expr)}
         add_texts(self.builder, self._attributes, self._splitting, texts, list(texts), self.errors)
         self.texts |= texts
@@ -163,7 +163,7 @@ class _Reader:
         if len(expr.program) <= MAX_DEPTH or expr.depth <= MAX_DEPTH:
             return True
         self.errors[number] = ParseError(
-            f"the expression is nested more than {MAX_DEPTH} levels deep; let operators take more operands at once"
+            f"the expression is nested more than {MAX_DEPTH} levels deep; give operators more operands at once"
         )
         return False
 

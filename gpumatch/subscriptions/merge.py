@@ -57,7 +57,7 @@ def join_blocks(attributes: Attributes, blocks: Sequence[Block], keeps: Sequence
 
 
 def _kept(block: Block, keep: Array | None) -> Block:
-    """The block with the kept rows only, without ranges and programs that become unused."""
+    """The block with only the kept rows, without ranges and programs that are then unused."""
     if keep is None:
         return block
     clauses = np.flatnonzero(keep[block.clause_row])
@@ -91,10 +91,10 @@ def _renumbered(block: Block, strings: Array, pool: dict[bytes, int]) -> Block:
     """The block with its strings moved to a common pool."""
     if not block.pool:
         return block
-    held = (block.predicates, block.ranges)
-    cuts = np.concatenate([end[given.cuts(strings)] for given in held for end in (given.lo, given.hi)])
+    both = (block.predicates, block.ranges)
+    cuts = np.concatenate([end[given.cuts(strings)] for given in both for end in (given.lo, given.hi)])
     numbers = np.zeros(len(block.pool), np.int64)
     for old in np.unique(cuts[cuts != MIN] >> 1).tolist():
         numbers[old] = pool.setdefault(block.pool[old], len(pool))
-    predicates, ranges = (given.with_cuts(strings, numbers) for given in held)
+    predicates, ranges = (given.with_cuts(strings, numbers) for given in both)
     return replace(block, predicates=predicates, ranges=ranges)

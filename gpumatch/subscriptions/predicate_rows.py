@@ -57,9 +57,9 @@ class Rows:
         self.connective: Array = np.array([_CODES.get(text, -1) for text in spaced], np.int64)[self.op]
         names, self.name = _dictionary(table, "attribute")
         self.names: list[Any] = names.to_pylist()
-        places = [attributes.schema.find(name) for name in self.names]
-        self.attribute: Array = np.array([-1 if at is None else at for at in places], np.int32)[self.name]
-        types = [None if at is None else attributes.schema.types[at] for at in places]
+        found = [attributes.schema.find(name) for name in self.names]
+        self.attribute: Array = np.array([-1 if at is None else at for at in found], np.int32)[self.name]
+        types = [None if at is None else attributes.schema.types[at] for at in found]
         plain = ["" if type is None or type.multi else type.kind for type in types]
         is_float = np.array([kind == "float" for kind in plain], np.bool_)[self.name]
         is_number = np.array([kind in ("int", "float") for kind in plain], np.bool_)[self.name]
@@ -99,11 +99,11 @@ class Rows:
         return arity
 
     def items(self, schema: Schema, at: Array, arity: Array) -> Iterator[Predicate | Op | GpumatchError]:
-        """The predicate of each row, or its error. Equal predicates are one object."""
-        part = self.table.take(pa.array(at))
+        """The predicate or operator of each row, or its error. Equal predicates are one object."""
+        table = self.table.take(pa.array(at))
         nothing = [None] * len(at)
-        values = part["value"].to_pylist() if "value" in part.column_names else nothing
-        lists = part["values"].to_pylist() if "values" in part.column_names else nothing
+        values = table["value"].to_pylist() if "value" in table.column_names else nothing
+        lists = table["values"].to_pylist() if "values" in table.column_names else nothing
         hashable = all(not pa.types.is_nested(kind) for kind in self._constant_types())
         known: dict[tuple[Any, ...], Predicate | GpumatchError] = {}
         columns = [column[at].tolist() for column in (self.connective, arity, self.name, self.op)]
@@ -137,7 +137,7 @@ class Rows:
         if not isinstance(name, str):
             joining = ", ".join(CONNECTIVES)
             return SchemaError(
-                f"the attribute of a predicate is a string, found {name!r}; only rows of {joining} have none"
+                f"a predicate needs the name of its attribute, found {name!r}; only rows with {joining} have none"
             )
         try:
             constants = _operands(name, schema[name], op, _spaced(written), value, values)
@@ -149,19 +149,19 @@ class Rows:
         """The operator of a row, as messages show it."""
         return _spaced(self.written[self.op[row]]).upper()
 
-    def misuse(self, row: int, place: str) -> SchemaError:
-        """What is wrong with an operator's row; ``place`` says where it is."""
+    def misuse(self, row: int, where: str) -> SchemaError:
+        """What is wrong with an operator's row; ``where`` is its position, as text."""
         shown, name = self.shown(row), self.names[self.name[row]]
         if name is not None:
-            return SchemaError(f"{shown}{place} joins conditions and has no attribute, found {name!r}; leave it null")
+            return SchemaError(f"{shown}{where} joins conditions and takes no attribute, found {name!r}; leave it null")
         if self.several[row]:
             values = self.table["values"][row].as_py()
             return SchemaError(
-                f"{shown}{place} has no values, found {values!r}; 'value' says how many operands it takes"
+                f"{shown}{where} takes no values, found {values!r}; 'value' is the number of its operands"
             )
-        expected = {"NOT": "1 (null: 1)", "XNOR": "2 (null: 2)"}.get(shown, "a whole number of 2 or more (null: 2)")
+        expected = {"NOT": "1 or null", "XNOR": "2 or null"}.get(shown, "a whole number of 2 or more, or null for 2")
         value = self.table["value"][row].as_py()
-        return SchemaError(f"{shown}{place} takes the number of its operands in 'value', {expected}, found {value!r}")
+        return SchemaError(f"{shown}{where} needs the number of its operands in 'value', {expected}; found {value!r}")
 
 
 def _dictionary(table: Any, name: str) -> tuple[Any, Array]:
@@ -188,7 +188,7 @@ def _constants(table: Any) -> tuple[list[Any], Array]:
     if pa.types.is_null(lists.type):
         return [value, nothing, nothing], np.zeros(len(lists), np.bool_)
     if not is_list(lists.type):
-        raise SchemaError(f"column 'values' holds lists, found {lists.type}; put single constants into 'value'")
+        raise SchemaError(f"column 'values' must hold lists, found {lists.type}; put single constants into 'value'")
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     pair = lengths == 2
     flat = lists.filter(pa.array(pair)).flatten()
@@ -246,10 +246,10 @@ def _typed(name: str, type: AttributeType, value: Any) -> Any:
 
 
 def _number(text: str) -> Any:
-    """The number in a text, written as in expressions; None if it is not one."""
+    """The number that a text is, written as in expressions; None if it is not one."""
     if _INFINITY.fullmatch(text):
         return float(text)
     if "/*" in text:
-        return None  # a comment, which may not end
+        return None  # a comment, perhaps unclosed
     between, found = divide(text)
     return constant(found[0]) if between == ("", "") and found[0][0] != "'" else None

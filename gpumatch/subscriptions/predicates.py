@@ -1,4 +1,4 @@
-"""Predicates on keys as one struct of arrays, whoever reads, joins or encodes them."""
+"""Predicates on keys as one struct of arrays, for all that read, join or encode them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gpumatch.arrays import Array, pointers
 from gpumatch.expr.keys import MIN
 from gpumatch.opcodes import ANY, NULL, RANGE, SET
 
-EMPTY = (0, -1)  # a RANGE that holds no key, whatever the type
+EMPTY = (0, -1)  # a RANGE without any key, whatever the type
 _TYPES = (np.int32, np.uint8, np.int64, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Predicates:
-    """A RANGE has its first and last key, of strings its lower and upper cut; SET, ANY and NONE have ranges ``lo:hi``.
+    """RANGE has its first and last key (strings: lower and upper cut); SET, ANY and NONE have ranges ``lo:hi``.
 
-    Those ranges are a second struct like this, all of them RANGE.
+    Those ranges are in a second struct like this one, all of kind RANGE.
     """
 
     attribute: Array  # int32: a column of Attributes
@@ -69,7 +69,7 @@ class Predicates:
     def never(self, strings: Array) -> Array:
         """Which predicates no value satisfies; ``strings`` marks the columns of strings.
 
-        Cuts of strings do not sort yet: an empty range of them is EMPTY.
+        Cuts of strings are not sorted yet: their only empty range is EMPTY.
         """
         empty: Array = (self.kind == RANGE) & (self.lo > self.hi)
         if empty.any():
@@ -78,7 +78,7 @@ class Predicates:
         return empty
 
     def with_own(self, ranges: Predicates) -> tuple[Predicates, Predicates]:
-        """The predicates with their ranges, without unused ones."""
+        """The predicates and their ranges, without unused ranges."""
         sets = np.flatnonzero(self.has_ranges())
         count = len(ranges)
         opened = np.bincount(self.lo[sets], minlength=count + 1) - np.bincount(self.hi[sets], minlength=count + 1)
@@ -103,6 +103,6 @@ class Predicates:
 
 def _moved(cuts: Array, numbers: Array) -> Array:
     moved = cuts.copy()
-    at = np.flatnonzero(cuts != MIN)  # which is the open end
+    at = np.flatnonzero(cuts != MIN)  # MIN is the open end
     moved[at] = 2 * numbers[cuts[at] >> 1] + (cuts[at] & 1)
     return moved

@@ -12,10 +12,10 @@ import pyarrow as pa
 from gpumatch.arrays import Array, pointers, spans
 from gpumatch.subscriptions.predicates import Predicates
 
-_LARGE = 1 << 12  # predicates from which it pays to look for equal ones at once
+_LARGE = 1 << 12  # from this many predicates on, it pays to merge equal ones right away
 _SLICE = 1 << 18
-_KINDS = 8  # more than kinds of predicates
-_TABLE = 1 << 22  # integers up to which a table of all is faster than hashing
+_KINDS = 8  # more than there are kinds of predicates
+_TABLE = 1 << 22  # for integers up to this, a table is faster than hashing
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Programs:
     _chunks: list[tuple[Array, Array, Predicates]] = field(default_factory=list)  # lengths, items, leaves
 
     def add_pattern(self, items: Sequence[int | Predicates], count: int) -> Array:
-        """A program for each row, of the same operators and the row's predicates; returns their numbers."""
+        """A program for each row: the same operators, the row's own predicates. Returns the programs' numbers."""
         item = np.empty((count, len(items)), np.int32)
         leaves: list[Predicates] = []
         for at, one in enumerate(items):
@@ -38,9 +38,9 @@ class Programs:
         return self.add(np.full(count, len(items)), item.ravel(), Predicates.join(leaves))
 
     def add(self, lengths: Array, item: Array, leaves: Predicates) -> Array:
-        """Programs one after another: an item below 0 is an operator, others are positions among the leaves.
+        """Add programs: an item below 0 is an operator, others are positions among the leaves.
 
-        The items are taken over, and may be changed. Returns the numbers of the programs.
+        The items may be changed in place. Returns the numbers of the programs.
         """
         if len(leaves) >= _LARGE:
             first, number = distinct(leaves)
@@ -52,11 +52,11 @@ class Programs:
         return numbers
 
     def arrays(self, first: int, ranges: Predicates) -> tuple[Array, Array, Predicates]:
-        """Where programs begin and end, their items, and their leaves, all different: numbered from ``first`` on."""
+        """Where programs begin and end, their items, and their distinct leaves, numbered from ``first`` on."""
         if not self._chunks:
             return np.zeros(1, np.int64), np.zeros(0, np.int32), Predicates.join([])
         number, leaves = share(Predicates.join([chunk[2] for chunk in self._chunks]), ranges)
-        number = number + first  # not in place: it may be Arrow's
+        number = number + first  # not in place: the memory may be Arrow's
         item = np.empty(sum(len(chunk[1]) for chunk in self._chunks), np.int32)
         base = end = 0
         for _, part, own in self._chunks:
@@ -68,15 +68,15 @@ class Programs:
 
 
 def renumber(item: Array, number: Array, first: int = 0) -> None:
-    """Give the leaves in programs, which are numbered from ``first`` on, other numbers, in place."""
-    for start in range(0, len(item), _SLICE):  # of a size that stays in the cache
+    """Renumber the leaves in programs, so far numbered from ``first`` on, in place."""
+    for start in range(0, len(item), _SLICE):  # slices that stay in the cache
         part = item[start : start + _SLICE]
         at = np.flatnonzero(part >= 0)
         part[at] = number[part[at] - first]
 
 
 def share(leaves: Predicates, ranges: Predicates) -> tuple[Array, Predicates]:
-    """The number of each leaf among the distinct ones, and these."""
+    """The number of each leaf among the distinct ones, and the distinct ones."""
     at = np.flatnonzero(leaves.has_ranges())
     if len(at):
         same = at[_first_equal(leaves.lo[at], leaves.hi[at], ranges)]
@@ -91,7 +91,7 @@ def equal_programs(ptr: Array, item: Array) -> tuple[Array, Array]:
 
 
 def _as_binary(ptr: Array, numbers: Array) -> Any:
-    """Stretches of an array of numbers as an Arrow array of binary values, which it can tell apart."""
+    """Slices of an array of numbers as an Arrow array of binary values, which Arrow can compare."""
     offsets = ptr * numbers.strides[0]
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(numbers)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ptr) - 1, buffers)
@@ -99,8 +99,8 @@ def _as_binary(ptr: Array, numbers: Array) -> Any:
 
 def _first_equal(lo: Array, hi: Array, ranges: Predicates) -> Array:
     """For each span of ranges, the first one with the same content."""
-    held = ranges.take(spans(lo, hi - lo))
-    content = np.stack([held.attribute.astype(np.int64), held.lo, held.hi], axis=1)
+    taken = ranges.take(spans(lo, hi - lo))
+    content = np.stack([taken.attribute.astype(np.int64), taken.lo, taken.hi], axis=1)
     first, number = _firsts(_as_binary(pointers(hi - lo), content))
     return first[number]
 
@@ -118,11 +118,11 @@ def distinct(leaves: Predicates) -> tuple[Array, Array]:
 
 
 def _dense(values: Array, size: int) -> tuple[Array, Array]:
-    """As ``_firsts``, of integers below ``size``; where that is small, by a table."""
+    """As ``_firsts``, for integers below ``size``; with a table if that is small."""
     if size > _TABLE:
         return _firsts(pa.array(values))
     seen = np.empty(size, np.int32)
-    seen[values[::-1]] = np.arange(len(values) - 1, -1, -1, dtype=np.int32)  # the last one written is the first
+    seen[values[::-1]] = np.arange(len(values) - 1, -1, -1, dtype=np.int32)  # the first one is written last
     earliest = seen[values]
     first = np.flatnonzero(earliest == np.arange(len(values)))
     seen[values[first]] = np.arange(len(first), dtype=np.int32)

@@ -22,14 +22,14 @@ from gpumatch.subscriptions.keys import least_keys
 from gpumatch.subscriptions.predicates import EMPTY, Predicates
 
 _CLOSED = ("both", "left", "right", "neither")
-# Ends are numbers of either type, which compare by value; the one that the attribute most likely gets is tried first.
+# Ends may be numbers of either type, as they compare by value; the attribute's own type is tried first.
 _INT, _FLOAT = AttributeType("int", "int64"), AttributeType("float", "float64")
 _READ_AS = {"int": (_INT, _FLOAT), "float": (_FLOAT, _INT)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """The low or the high ends of an attribute's ranges, and which rows have one."""
+    """The low or high ends of an attribute's ranges, and which rows have one."""
 
     values: Array  # int64, float64, or bytes as objects
     has: Array
@@ -38,21 +38,21 @@ class _Ends:
         """Which ends are above the others. NumPy would round integers to compare them with floats; Python does not."""
         same = self.values.dtype == other.values.dtype
         mine, others = (end.values if same else end.values.astype(object) for end in (self, other))
-        with np.errstate(invalid="ignore"):  # NaN is no end
+        with np.errstate(invalid="ignore"):  # NaN means no end
             return np.asarray(mine > others, np.bool_)
 
 
 def range_block(
     attributes: Attributes, count: int, ranges: Mapping[str, Any], closed: str
 ) -> tuple[Block, dict[int, GpumatchError]]:
-    """The block, and the error of each row that has a low end above its high end.
+    """The block, and the error of each row whose low end is above its high end.
 
     A side that is NaN, None or NaT is open; with both open the attribute is not constrained.
     """
     if closed not in _CLOSED:
-        raise SchemaError(f"closed is one of {', '.join(_CLOSED)}, found {closed!r}")
+        raise SchemaError(f"closed must be one of {', '.join(_CLOSED)}, found {closed!r}")
     if not isinstance(ranges, Mapping):
-        raise SchemaError(f"ranges are a dict of attribute -> (low, high), found {type(ranges).__name__}")
+        raise SchemaError(f"ranges must be a dict of attribute -> (low, high), found {type(ranges).__name__}")
     builder = BlockBuilder(attributes.schema)
     errors: dict[int, GpumatchError] = {}
     columns = [_column(builder, attributes, name, pair, count, closed, errors) for name, pair in ranges.items()]
@@ -83,12 +83,12 @@ def _column(
     at = attributes.schema.index(name)
     type = attributes.schema.types[at]
     if type.multi:
-        raise SchemaError(f"attribute {name!r} is {type}; add_ranges takes attributes with a single value only")
+        raise SchemaError(f"attribute {name!r} is {type}; add_ranges takes single-valued attributes only")
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise SchemaError(f"the ranges of {name!r} are a pair of arrays (low, high), found {pair.__class__.__name__}")
+        raise SchemaError(f"the ranges of {name!r} must be two arrays (low, high), found {pair.__class__.__name__}")
     low, high = (_ends(name, type, given, count) for given in pair)
     for row in np.flatnonzero(low.has & high.has & low.above(high)).tolist():
-        ends = " above ".join(_shown(type, end.values[row]) for end in (low, high))
+        ends = " above its high end ".join(_shown(type, end.values[row]) for end in (low, high))
         errors.setdefault(row, SchemaError(f"the range of {name!r} at position {row} has its low end {ends}"))
     low_open, high_open = closed in ("right", "neither"), closed in ("left", "neither")
     if type.kind == "string":
@@ -105,7 +105,7 @@ def _ends(name: str, type: AttributeType, given: Any, count: int) -> _Ends:
         try:
             length = len(given)
         except TypeError:
-            raise SchemaError(f"the ranges of {name!r} are arrays, found {given!r}") from None
+            raise SchemaError(f"the ranges of {name!r} must be arrays, found {given!r}") from None
         if length != count:
             raise SchemaError(f"the ranges of {name!r} have {length} values, expected one for each of the {count} ids")
     column = None if given is None else _read(name, type, given)
@@ -121,21 +121,21 @@ def _ends(name: str, type: AttributeType, given: Any, count: int) -> _Ends:
     if values.dtype == np.float64:
         has = has & ~np.isnan(values)
     outside = has & ((values < FIRST_DAY) | (values > LAST_DAY))
-    if type.kind == "date" and outside.any():  # as everywhere in expressions, which explain() makes of ranges
+    if type.kind == "date" and outside.any():  # as in expressions, into which explain() turns ranges
         row = int(np.argmax(outside))
-        raise SchemaError(f"the range of {name!r} at position {row} ends outside the years 1 to 9999")
+        raise SchemaError(f"the range of {name!r} at position {row} has an end outside the years 1 to 9999")
     return _Ends(values, has)
 
 
 def _read(name: str, type: AttributeType, given: Any) -> Column | None:
-    """The ends as a column. Numbers may be of the other type: fractions on integers, 2**53 + 1 on floats."""
+    """The ends as a column. Numbers may be of the other type: 0.5 for an integer attribute, 2**53 + 1 for a float."""
     problems = []
     for as_type in _READ_AS.get(type.kind, (type,)):
         try:
             return from_any(name, as_type, given)
         except SchemaError as error:
             problems.append(error)
-    # What reads events speaks of events; here its numbers are positions in the array.
+    # The message is about events; here their numbers are positions in the array.
     raise SchemaError(str(problems[0]).replace(", but event ", ", but the end at position ")) from problems[0]
 
 

@@ -1,4 +1,4 @@
-"""Texts to a block on all cores: processes read a share each, and their blocks are joined."""
+"""Turns texts into a block on all cores: each process reads a share, and their blocks are joined."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def shared_block(attributes: Attributes, texts: Sequence[Any], splitting: Splitt
 def _elsewhere(share: _Share) -> _Read:
     try:
         found: _Read = pickle.loads(run_module(__name__, given=pickle.dumps(share)))
-    except Exception as error:  # whatever it is, this process can do without the other
-        _LOG.warning("expressions are read in this process: %s; set_num_threads(1) asks for no other", error)
+    except Exception as error:  # whatever it is, this process can do the work
+        _LOG.warning("expressions are read in this process instead: %s; set_num_threads(1) starts no other", error)
         return text_block(*share)
     return found
 

@@ -1,4 +1,4 @@
-"""Texts to blocks: those of one shape are put into normal form once, and their constants are bound as columns."""
+"""Turns texts into blocks: those of one shape are normalised once, and their constants are bound as columns."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gpumatch.subscriptions.binding import Binding
 from gpumatch.subscriptions.block import Attributes, Block, BlockBuilder
 from gpumatch.subscriptions.unlike import add_unlike
 
-Texts: TypeAlias = "Sequence[Any] | Mapping[int, Any]"  # by row; what is no text is an error
+Texts: TypeAlias = "Sequence[Any] | Mapping[int, Any]"  # by row; anything but text is an error
 Errors: TypeAlias = "dict[int, GpumatchError]"  # by row
 
-_AT_ONCE = 1 << 17  # texts per chunk: where all differ, shapes take much memory
-_MANY = 16  # rows from which binding whole columns pays
+_AT_ONCE = 1 << 17  # texts per chunk: if all differ, shapes take much memory
+_MANY = 16  # from this many rows on, binding whole columns pays
 
 
 def text_block(attributes: Attributes, texts: Sequence[Any], splitting: Splitting) -> tuple[Block, Errors]:
-    """The block of texts, and the error of each that is no expression. Rows in error have no clause."""
+    """The block of texts, and the error of each that is not an expression. Rows with errors have no clause."""
     builder = BlockBuilder(attributes.schema)
     errors: Errors = {}
     add_texts(builder, attributes, splitting, texts, range(len(texts)), errors)
@@ -48,14 +48,14 @@ def add_texts(
 
 
 def parsed(texts: Texts, rows: Sequence[int], errors: Errors) -> list[Shape]:
-    """The shapes of texts; the error of each that is no expression goes to ``errors``."""
+    """The shapes of texts; the error of each that is not an expression goes to ``errors``."""
     shapes, wrong = parse_many([texts[row] for row in rows])
     errors.update((rows[at], error) for at, error in wrong.items())
     return _of_rows(shapes, rows)
 
 
 def _alike(texts: Texts, rows: Sequence[int], errors: Errors) -> tuple[list[Shape], Sequence[int]]:
-    """Shapes of many texts each, and the remaining rows."""
+    """The shapes that many texts share, and the remaining rows."""
     if len(rows) < _MANY:
         return [], rows
     shapes, wrong, others = parse_alike([texts[row] for row in rows], _MANY)
@@ -78,11 +78,11 @@ def _by_pattern(shape: Shape) -> list[Shape]:
     parts = []
     for kind in dict.fromkeys(kinds):
         made = plain(template, {at for (at, _), searched in zip(likes, kind, strict=True) if searched})
-        chosen = [place for place, found in enumerate(kinds) if found == kind]
+        chosen = [row for row, found in enumerate(kinds) if found == kind]
         if len(chosen) == len(kinds):
             return [replace(shape, template=made)]
-        columns = [[column[place] for place in chosen] for column in shape.constants]
-        parts.append(Shape(made, [shape.rows[place] for place in chosen], columns))
+        columns = [[column[row] for row in chosen] for column in shape.constants]
+        parts.append(Shape(made, [shape.rows[row] for row in chosen], columns))
     return parts
 
 

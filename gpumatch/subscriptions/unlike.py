@@ -1,9 +1,9 @@
-"""Expressions of unlike shapes to blocks: conditions are bound column by column, skeletons are normalised once.
+"""Turns expressions of unlike shapes into blocks: conditions are bound in columns, skeletons are normalised once.
 
-What such texts have in common is not their shape but their conditions, each of which has a small shape of its own, and
-the skeletons that connect these. The conditions of a text have consecutive numbers. Where several are on one attribute,
-normal form may join them into one set of values; such *joins* are numbered after all conditions. A *test* is what a
-condition or join needs to be true, number ``2 * n``, or false, ``2 * n + 1``.
+Such texts do not share shapes, but they share conditions, each with a small shape of its own, and the skeletons that
+connect them. The conditions of a text are numbered consecutively. Normal form may join several on one attribute into
+one set of values; such *joins* are numbered after all conditions. A *test* asks whether a condition or join ``n`` is
+true, and has number ``2 * n``, or false, ``2 * n + 1``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from gpumatch.subscriptions.binding import Binding, bound_set, formula_set, numb
 from gpumatch.subscriptions.block import Attributes, BlockBuilder, op_item
 from gpumatch.subscriptions.predicates import Predicates
 
-_FEW = 256  # texts up to which the parser is as fast
-_MANY = 16  # conditions of one kind from which binding whole columns pays
-_JOIN = 1 << 40  # in forms, the number of the first join: above those of a text's conditions
-_VALUES, _LIST, _NULL, _NOT_NULL = 0, 1, 2, 3  # kinds of conditions, as others on the same attribute see them
+_FEW = 256  # up to this many texts the parser is as fast
+_MANY = 16  # from this many conditions of one kind on, binding whole columns pays
+_JOIN = 1 << 40  # in forms, the number of the first join: above all numbers of conditions
+_VALUES, _LIST, _NULL, _NOT_NULL = 0, 1, 2, 3  # kinds of conditions: all that others on the same attribute depend on
 _WHATS = 4
 # For each condition of a text: the first one on its attribute, times _WHATS, plus its kind.
 _Leaves: TypeAlias = "tuple[int, ...]"
@@ -55,9 +55,9 @@ def add_unlike(
 
 
 class _Forms:
-    """Normal forms, one after another.
+    """Normal forms, in sequence.
 
-    A literal is twice the number of a condition within its text, or of a join, plus 1 if that must be false. The
+    A literal is twice the number of a condition within its text, or of a join, plus 1 if it must be false. The
     operators of programs are negative.
     """
 
@@ -78,16 +78,16 @@ class _Forms:
         return found
 
     def _add(self, skeleton: Expr, leaves: _Leaves) -> None:
-        places = [at for at, item in enumerate(skeleton.program) if not isinstance(item, Op)]
+        positions = [at for at, item in enumerate(skeleton.program) if not isinstance(item, Op)]
         lists: set[str] = set()
         if leaves:
             program = list(skeleton.program)
-            for at, leaf in zip(places, leaves, strict=True):
+            for at, leaf in zip(positions, leaves, strict=True):
                 program[at] = _leaf(leaf)
             skeleton = Expr(tuple(program))
             lists = {str(leaf // _WHATS) for leaf in leaves if leaf % _WHATS == _LIST}
         form = normal_form(skeleton, lists.__contains__, self._splitting)
-        self._write(form, {at: number for number, at in enumerate(places)}, leaves)
+        self._write(form, {at: number for number, at in enumerate(positions)}, leaves)
 
     def _write(self, form: Form, numbers: dict[int, int], leaves: _Leaves) -> None:
         joins: dict[Formula, int] = {}
@@ -128,7 +128,7 @@ def _literal(literal: Literal, numbers: dict[int, int], leaves: _Leaves, joins: 
 
 
 def _stripped(formula: Formula) -> tuple[Formula, bool]:
-    """A formula without the NOT before it, and whether there was one."""
+    """A formula without its outermost NOT, and whether it had one."""
     return (formula[1][0], True) if isinstance(formula, tuple) and formula[0] == "not" else (formula, False)
 
 
@@ -147,22 +147,22 @@ class _Tests:
         self.starts = pointers(self.counts)[:-1]
         self.text = np.repeat(np.arange(len(self.counts)), self.counts)
         self.condition = np.array(reader.condition, np.int32)
-        self.constants = np.array([*reader.constants, None], object)[:-1]  # None: or it may be an array of strings
+        self.constants = np.array([*reader.constants, None], object)[:-1]  # with None it is never an array of strings
         width = np.array([len(one.slots) for one in reader.conditions], np.int64)
         self.first_constant = pointers(width[self.condition])[:-1]
         self.wrong = np.zeros(len(self.counts), np.bool_)  # texts with a condition that does not suit the schema
-        kinds = [_described(one.predicate, attributes) for one in reader.conditions]
-        table = np.array([kind[:3] for kind in kinds], np.int64)
+        described = [_described(one.predicate, attributes) for one in reader.conditions]
+        table = np.array([one[:3] for one in described], np.int64)
         self.attribute, self.negated, self.what = table[self.condition].T
         self.wrong[self.text[self.attribute < 0]] = True
         groups: dict[Any, list[int]] = {}
-        for at, (attribute, _, what, key) in enumerate(kinds):
+        for at, (attribute, _, what, key) in enumerate(described):
             if attribute >= 0 and what < _NULL:
                 groups.setdefault(key, []).append(at)
         self.bindings = self._bindings(list(groups.values()))
 
     def _bindings(self, groups: list[list[int]]) -> list[tuple[Predicate, Binding]]:
-        """The constants of conditions that are otherwise equal, apart from attributes of one type."""
+        """A predicate and a binding for conditions that differ only in constants, or in attributes of one type."""
         group_of = np.full(len(self.reader.conditions), len(groups))
         for number, members in enumerate(groups):
             group_of[members] = number
@@ -217,14 +217,14 @@ class _Tests:
             self.presence[tests] = self.attributes.presence[found.attribute]
 
     def _bind_nulls(self) -> None:
-        """IS NULL, on the column of presence: NULL if it is to be true, RANGE if it is to be false."""
+        """IS NULL, on the presence column: NULL if it must be true, RANGE if it must be false."""
         numbers = np.flatnonzero(self.what >= _NULL)
         columns = self.attributes.presence[self.attribute[numbers]]
         for at, kind in ((2 * numbers, NULL), (2 * numbers + 1, RANGE)):
             self.predicates.put(at, self.builder.constant(columns, kind))
 
     def _bind_joins(self, uses: _Uses) -> None:
-        """Most joins are intersections of ranges, done by arrays; the others are combined one by one."""
+        """Most joins are intersections of ranges, computed on arrays; the others are combined one by one."""
         attribute, kind, lo, hi = self.predicates.columns()
         strings = self.attributes.of_kind("string")
         plain = uses.are_all((kind == RANGE) & ~strings[attribute])
@@ -274,7 +274,7 @@ def _described(predicate: Predicate, attributes: Attributes) -> tuple[int, bool,
 
 
 class _Uses:
-    """The tests that clauses and programs of texts use."""
+    """The tests that the texts' clauses and programs use."""
 
     def __init__(self, tests: _Tests, forms: _Forms, texts: Array) -> None:
         self._tests, self._texts = tests, texts
@@ -293,7 +293,7 @@ class _Uses:
         self.items[leaf] = self._test(self.items[leaf], self.item_text[leaf])
         self.used = np.zeros(2 * len(self._negated), np.bool_)
         self.used[self.literals] = True
-        self.used[self.items[leaf] & ~1] = True  # in programs NOT follows what is to be false
+        self.used[self.items[leaf] & ~1] = True  # in programs NOT follows what must be false
         self._find_parts(forms, joins)
 
     def _test(self, literals: Array, text: Array) -> Array:
@@ -306,7 +306,7 @@ class _Uses:
         return tests
 
     def _find_parts(self, forms: _Forms, joins: Array) -> None:
-        """The tests that pure intersections consist of."""
+        """Find the tests that pure intersections consist of."""
         found = [_intersected(formula) for formula in forms.joins]
         ptr = pointers(np.array([len(parts) for parts in found], np.int64))
         part, self._part_of = _expanded(ptr, joins)
@@ -319,7 +319,7 @@ class _Uses:
         self.used[self._parts] = True
 
     def are_all(self, marks: Array) -> Array:
-        """Which joins intersect marked tests only."""
+        """Which joins intersect only marked tests."""
         count = len(self.formulas)
         every = np.bincount(self._part_of, minlength=count)
         found: Array = (every > 0) & (every == np.bincount(self._part_of, marks[self._parts], minlength=count))
@@ -333,12 +333,12 @@ class _Uses:
         return self._parts[mask[self._part_of]], np.flatnonzero(np.diff(owner, prepend=-1))
 
     def add_to(self, builder: BlockBuilder, rows: Array) -> None:
-        """Add the clauses and programs, ``rows`` the subscriptions of the texts."""
+        """Add the clauses and programs; ``rows`` are the subscriptions of the texts."""
         presence = self._tests.presence[self.literals]
-        besides = np.flatnonzero(presence >= 0)
+        paired = np.flatnonzero(presence >= 0)
         width = 1 + (presence >= 0)
         predicates = self._tests.predicates.take(self.literals).repeat(width)
-        predicates.put(np.cumsum(width)[besides] - 1, builder.constant(presence[besides], RANGE))
+        predicates.put(np.cumsum(width)[paired] - 1, builder.constant(presence[paired], RANGE))
         counts = np.bincount(self.clause_of, width, minlength=len(self.clause_text)).astype(np.int64)
         programs = self._add_programs(builder)[self.clause_text]
         builder.add(rows[self.clause_text], counts, predicates, programs)
@@ -354,15 +354,15 @@ class _Uses:
         item[(ends - width)[leaf]] = np.arange(np.count_nonzero(leaf))
         item[(ends - 1)[negated]] = op_item("not", 1)
         lengths = np.bincount(self.item_text, width, minlength=len(numbers)).astype(np.int64)
-        having = np.flatnonzero(lengths)
-        if len(having):
+        nonempty = np.flatnonzero(lengths)
+        if len(nonempty):
             leaves = self._tests.predicates.take(self.items[leaf] & ~1)
-            numbers[having] = builder.programs.add(lengths[having], item, leaves)
+            numbers[nonempty] = builder.programs.add(lengths[nonempty], item, leaves)
         return numbers
 
 
 def _expanded(ptr: Sequence[int] | Array, owners: Array) -> tuple[Array, Array]:
-    """Everything that the owners have, one after another, with the index of each one's owner."""
+    """Everything that the owners have, in sequence, and the index of the owner of each."""
     ends = np.asarray(ptr, np.int64)
     counts = np.diff(ends)[owners]
     return spans(ends[owners], counts), np.repeat(np.arange(len(owners)), counts)
@@ -378,13 +378,13 @@ def _intersected(formula: Formula) -> list[int]:
 def _form_of(tests: _Tests, forms: _Forms, texts: Array) -> Array:
     """The number of the form of each text."""
     width = len(tests.attributes)
-    held = np.sort(tests.text * width + tests.attribute)
+    pairs = np.sort(tests.text * width + tests.attribute)
     shared = np.zeros(len(tests.counts), np.bool_)
-    shared[held[1:][held[1:] == held[:-1]] // width] = True
+    shared[pairs[1:][pairs[1:] == pairs[:-1]] // width] = True
     skeleton = np.array(tests.reader.skeleton, np.int64)[texts]
-    used, place = np.unique(skeleton[~shared[texts]], return_inverse=True)
+    used, which = np.unique(skeleton[~shared[texts]], return_inverse=True)
     form = np.zeros(len(texts), np.int64)
-    form[~shared[texts]] = np.array([forms.number(one) for one in used.tolist()], np.int64)[place]
+    form[~shared[texts]] = np.array([forms.number(one) for one in used.tolist()], np.int64)[which]
     for at in np.flatnonzero(shared[texts]).tolist():
         start, count = int(tests.starts[texts[at]]), int(tests.counts[texts[at]])
         names, whats = (column[start : start + count].tolist() for column in (tests.attribute, tests.what))
@@ -394,5 +394,5 @@ def _form_of(tests: _Tests, forms: _Forms, texts: Array) -> Array:
 
 
 def _distinct(value: Any) -> Any:
-    """In a dict 1, 1.0 and True are the same key, but they are different constants."""
+    """A key for a constant: in a dict, 1, 1.0 and True would be the same key."""
     return value if isinstance(value, str) else (type(value), value)

@@ -1,4 +1,4 @@
-"""Weights: a number for each subscription, by which the heaviest of those that an event satisfies are found."""
+"""Weights: a number for each subscription, to find the heaviest of those that an event satisfies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def weight_array(given: Any, count: int) -> Array | None:
     try:
         found = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given, from_pandas=True)
         if pa.types.is_boolean(found.type) or isinstance(given, (str, bytes)):
-            raise pa.ArrowTypeError("truth values and text are no weights")
+            raise pa.ArrowTypeError("truth values and text are not weights")
         weights: Array = pc.cast(found, pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # 2**53 + 1, too
     except (pa.ArrowException, TypeError) as error:
         shown = f"a column of {given.type}" if isinstance(given, (pa.Array, pa.ChunkedArray)) else f"{given!r:.80}"
@@ -33,7 +33,7 @@ def weight_array(given: Any, count: int) -> Array | None:
 
 
 def join_weights(pieces: Sequence[tuple[Array | None, int]]) -> Array | None:
-    """The weights of several groups of subscriptions, one after another; each group with its size."""
+    """The weights of several groups of subscriptions, in sequence; each group comes with its size."""
     if all(weights is None for weights, _ in pieces):
         return None
     return np.concatenate([np.full(count, np.nan) if weights is None else weights for weights, count in pieces])
@@ -50,7 +50,7 @@ def heaviest_first(ids: Any, weights: Array) -> Array:
 
 
 def top_rows(offsets: Array, rows: Array, ranks: Array, most: int) -> tuple[Array, Array]:
-    """The first ``most`` rows of each event, and in the order, that their ranks say."""
+    """The ``most`` rows of each event with the lowest ranks, in the order of their ranks."""
     counts = np.diff(offsets)
     event = np.repeat(np.arange(len(counts)), counts)
     ranked = np.lexsort((ranks, event))

@@ -32,7 +32,7 @@ def encode_integers(values, valid, attribute, guide, cuts, buckets, out):
 
 @kernel("void(i4[::1], i8[::1], i8[::1], i8[::1], i4[::1], i4[::1])")
 def encode_keys(attribute, keys, guide, cuts, buckets, out):
-    """Codes of keys that belong to different attributes."""
+    """Codes of keys of different attributes."""
     for i in range(cuda.grid(1), keys.size, cuda.gridsize(1)):
         out[i] = rank(keys[i], int64(attribute[i]), guide, cuts, buckets)
 
@@ -47,7 +47,7 @@ def key_of(value, attribute, single, guide):
 
 @kernel("void(i4[::1], f8[::1], b1[::1], i8[::1], i8[::1], i4[::1], i4[::1])")
 def encode_mixed_floats(attribute, values, single, guide, cuts, buckets, out):
-    """Codes of floats, none of them NaN, that belong to different attributes of either kind."""
+    """Codes of floats, none of them NaN, of different attributes of either kind."""
     for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         a = int64(attribute[i])
         out[i] = rank(key_of(values[i], a, single, guide), a, guide, cuts, buckets)

@@ -68,8 +68,8 @@ def and_cells(first, last, places, at, log, staged):
 def sift(first_tile, tiles, cells, log, share, events, dims, places, bits, out):
     """Clauses that touch all cells of each event, in the tiles from ``first_tile`` on: words by event, tile and word.
 
-    A block takes ``1 << log`` words of a tile and ``share`` events. If these words of all cells are too large for
-    shared memory, they are read where they are.
+    A block takes ``1 << log`` words of a tile and ``share`` events. If these words of all cells do not fit in shared
+    memory, they are read in place.
     """
     staged = cuda.shared.array(STAGED, uint64)
     fits = (cells << log) <= STAGED

@@ -1,9 +1,9 @@
 """How blocks share work: slots of many runs are dealt out evenly, and kept keys are packed without gaps.
 
-A *run* is a stretch of a list that an event has to look at; the *slots* of all runs are numbered in sequence, and a
-block takes as many consecutive ones as it has threads, whatever runs they lie in. What a thread finds is a *key*: the
-event, a mark, and a clause. A block writes its keys to the front of its own piece of a buffer and counts them; a scan
-of the counts says where they go.
+A *run* is a slice of a list that an event must look at; the *slots* of all runs are numbered in sequence, and a block
+takes as many consecutive ones as it has threads, whichever runs they are in. What a thread finds is a *key*: the event,
+a mark, and a clause. A block writes its keys to the front of its own tile of a buffer and counts them; a scan of the
+counts says where they go.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def keep(key, tile, found, counts, marks):
     total = cuda.syncthreads_count(int32(key >= 0))
     if x == 0:
         counts[tile] = total
-    if total == 0:  # the usual end, and the same for all threads
+    if total == 0:  # the usual case, and the same for all threads
         return
     word, bit = x >> 5, uint32(1) << uint32(x & 31)
     if key >= 0:

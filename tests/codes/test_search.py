@@ -134,10 +134,10 @@ def test_lower_case_is_that_of_single_characters() -> None:
 @pytest.mark.parametrize(
     ("pattern", "escape", "message"),
     [
-        ("a\\", "\\", r"the pattern 'a\' has its escape character \ at the end; it stands before %, _ or \ only"),
-        ("\\a", "\\", r"before 'a'; it stands before %, _ or \ only: write \\ for the character itself, or name"),
+        ("a\\", "\\", r"the pattern 'a\' has its escape character \ at the end; it must precede %, _ or \: write"),
+        ("\\a", "\\", r"before 'a'; it must precede %, _ or \: write \\ for the character itself, or name"),
         ("a!", "!", "the pattern 'a!' has its escape character ! at the end"),
-        ("a%", "%", "has its escape character % at the end; it stands before % or _ only: write %%"),
+        ("a%", "%", "has its escape character % at the end; it must precede % or _: write %%"),
         ("x" * 10_000 + "\\", "\\", f"the pattern '{'x' * 40}…' has"),
     ],
 )

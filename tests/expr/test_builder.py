@@ -127,7 +127,7 @@ def test_unsupported_constants(value: object) -> None:
 
 
 def test_wrong_arguments() -> None:
-    with pytest.raises(SchemaError, match="constant is expected, found attribute 'y'"):
+    with pytest.raises(SchemaError, match="expected a constant, found attribute 'y'"):
         x == col("y")  # noqa: B015
     with pytest.raises(SchemaError, match="expects a list of constants, found 'abc'"):
         x.is_in("abc")

@@ -14,15 +14,15 @@ x =
 x = y
     ^ found attribute 'y'; two attributes cannot be compared, and a string is written in single quotes: 'y'
 true = 5
-       ^ a name that is a keyword is written in double quotes: "true"
+       ^ a name that is a keyword needs double quotes: "true"
 x = 1 AND not > 5
-              ^ a name that is a keyword is written in double quotes: "not"
+              ^ a name that is a keyword needs double quotes: "not"
 NOT
    ^ expected a condition, found the end of the text
 x = "abc"
     ^ a string is written in single quotes: 'abc'
 x = date
-    ^ a constant is expected, found attribute 'date'
+    ^ expected a constant, found attribute 'date'
 x < NULL
     ^ use IS NULL
 NULL = x
@@ -38,7 +38,7 @@ x IS NOT 5
 x IS DISTINCT 5
               ^ expected FROM after DISTINCT, found '5'
 x IS DISTINCT FROM y
-                   ^ a constant is expected, found attribute 'y'
+                   ^ expected a constant, found attribute 'y'
 x IS "DISTINCT" FROM 5
      ^ expected NULL, TRUE, FALSE or DISTINCT FROM
 x NOT = 5
@@ -60,7 +60,7 @@ x LIKE y
 x ILIKE y
         ^ expected a pattern in single quotes after ILIKE
 x LIKE 'a\\'
-       ^ the pattern 'a\\' has its escape character \\ at the end; it stands before %, _ or \\ only: write \\\\
+       ^ the pattern 'a\\' has its escape character \\ at the end; it must precede %, _ or \\: write \\\\
 x LIKE 'a\\b%'
        ^ has its escape character \\ before 'b'
 x LIKE 5
@@ -80,13 +80,13 @@ x = 'a' ESCAPE '!'
 x > 5 /* a /* b */
       ^ the comment is not closed
 IN = 5
-^ expected a condition, found 'IN'; a name that is a keyword is written in double quotes: "IN"
+^ expected a condition, found 'IN'; a name that is a keyword needs double quotes: "IN"
 a AND (Not = 5)
            ^ expected a condition, found '='
 a OR like
-     ^ found 'like'; a name that is a keyword is written in double quotes: "like"
+     ^ found 'like'; a name that is a keyword needs double quotes: "like"
 5 < between
-    ^ expected an attribute, found 'between'; a name that is a keyword is written in double quotes: "between"
+    ^ expected an attribute, found 'between'; a name that is a keyword needs double quotes: "between"
 a AND OR b
       ^ expected a condition, found 'OR'
 x = DATE '2024-02-30'
@@ -114,13 +114,13 @@ x = 1_000
 x = 1e
     ^ malformed number
 x = - 5
-    ^ a sign stands right before a number
+    ^ a sign must be right before its number
 x = --5
        ^ expected a constant, found the end of the text
 x = +-5
-    ^ a sign stands right before a number
+    ^ a sign must be right before its number
 x - 5
-  ^ a sign stands right before a number
+  ^ a sign must be right before its number
 x-5
  ^ expected a comparison of attribute 'x', found '-5'
 x y

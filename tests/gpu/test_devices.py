@@ -51,6 +51,6 @@ def test_events_of_another_device() -> None:
     right = gm.Matcher({"x": "int64"}, device="cpu")
     right.add({0: "x > 3"})
     events = {"x": library().asarray(np.array([1, 4]))}
-    with pytest.raises(gm.DeviceError, match="events lie on 'cuda:0', subscriptions on 'cuda:1'"):
+    with pytest.raises(gm.DeviceError, match="events are on 'cuda:0', subscriptions on 'cuda:1'"):
         right.to("cuda:1").match(events)
     assert right.to("cuda:0").match(events) == right.match(events)

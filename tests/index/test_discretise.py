@@ -149,7 +149,7 @@ def test_medians_share_a_skewed_line() -> None:
     [
         (lambda: Line(0, 1, 63), "0 to 62 levels, found 63"),
         (lambda: Line(1, 1, 3), "from a number to a larger one, found 1 to 1"),
-        (lambda: Line(0, 1, 2, np.array([0.5])), "4 cells have one cut less between them, found 1"),
+        (lambda: Line(0, 1, 2, np.array([0.5])), "4 cells need one cut less than cells, found 1"),
         (lambda: Line(0, 1, 2).cells_of(1.5), "1.5 is not on the line from 0 to 1"),
         (lambda: Line(0, 1, 2).finest([0.5, float("nan")]), "nan is not on the line"),
         (lambda: encode_range({}, 4), "a range without cells has no compact code"),

@@ -153,7 +153,7 @@ def test_auto_may_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUMATCH_TRIALS", "0")
     planning = Planning((Hashed(),), lambda costs, clauses: "it costs nothing")
     cheap = replace(HASHED, planning=planning, cost=lambda params, costs, clauses: np.zeros(len(clauses)))
-    with pytest.raises(ValueError, match="there is an index named 'hashed' already"):
+    with pytest.raises(ValueError, match="an index named 'hashed' already exists"):
         register(cheap)
     monkeypatch.setitem(KINDS, "hashed", cheap)
     assert filled("auto").plan().segments[0].index == Hashed()

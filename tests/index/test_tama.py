@@ -399,14 +399,14 @@ def test_save_and_load(tmp_path: Path, separation: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"levels": 32}, "levels are a whole number from 0 to 31, found 32"),
-        ({"levels": True}, "levels are a whole number from 0 to 31, found True"),
+        ({"levels": 32}, "levels must be a whole number from 0 to 31, found 32"),
+        ({"levels": True}, "levels must be a whole number from 0 to 31, found True"),
         ({"levels": 2.0}, "found 2.0"),
-        ({"max_fpr": 0}, "max_fpr is a number between 0 and 1, found 0"),
+        ({"max_fpr": 0}, "max_fpr must be a number between 0 and 1, found 0"),
         ({"max_fpr": 1.0}, "found 1.0"),
         ({"max_fpr": "1%"}, "found '1%'"),
         ({"levels": 3, "max_fpr": 0.1}, "levels or max_fpr, found both; leave one out"),
-        ({"approximate": 1}, "approximate is True or False, found 1"),
+        ({"approximate": 1}, "approximate must be True or False, found 1"),
         ({"separation": "medians"}, r"for those given to observe\(\), found 'medians'"),
     ],
 )

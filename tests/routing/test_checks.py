@@ -51,7 +51,7 @@ RATES = np.ones((4, 4))
     ],
 )
 def test_a_graph_is_no_topology(call: Callable[[Any], Any]) -> None:
-    with pytest.raises(RoutingError, match=r"expected Topology.*, found Graph; from_networkx\(graph\) makes"):
+    with pytest.raises(RoutingError, match=r"expected Topology.*, found Graph; from_networkx\(graph\) turns"):
         call(nx.path_graph(4))
     with pytest.raises(RoutingError, match=r"expected Topology.*, found list$"):
         call([(0, 1)])

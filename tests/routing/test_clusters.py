@@ -65,7 +65,7 @@ def test_nothing_and_one() -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ([[0, 1, 2], [3, 4]], "the link 2-3 lies in no cluster: make one of its ends an edge broker"),
+        ([[0, 1, 2], [3, 4]], "the link 2-3 is in no cluster: make one of its ends an edge broker"),
         ([[0, 1, 2], [2, 3]], "broker 4 is in no cluster"),
         ([], "broker 0 is in no cluster"),
         ([[0, 1, 2, 3, 4, 5]], "there is no broker 5: they are numbered 0 to 4"),

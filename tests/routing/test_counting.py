@@ -252,7 +252,7 @@ def test_subscriptions_that_come_later() -> None:
         ({1: {}}, None, "at least one attribute"),
         ({1: {"a": (0, 1)}}, {1: []}, "at least one attribute"),
         ({1: {"a": (0, 1)}}, {1: ["b"]}, "1 has no range on 'b'"),
-        ({1: {"a": (0, 1)}}, {2: ["a"]}, "2 is none of the subscriptions"),
+        ({1: {"a": (0, 1)}}, {2: ["a"]}, "2 is not one of the given subscriptions"),
         ({1: {"a": (2, 1)}}, None, "expected low <= high"),
         ({1: {"a": (0, float("nan"))}}, None, "expected low <= high"),
         ({1: {"a": (None, 1)}}, None, "expected low <= high"),
@@ -260,7 +260,7 @@ def test_subscriptions_that_come_later() -> None:
         ({1: {"a": (0, 1, 2)}}, None, "range on 'a' of 1: expected two bounds"),
         ({1: {"a": 5}}, None, "range on 'a' of 1: expected two bounds"),
         ({1: 5}, None, "1: expected ranges by attribute, found 5"),
-        ({0: {"a": (0, 1)}}, None, "0 is there already"),
+        ({0: {"a": (0, 1)}}, None, "0 already exists"),
         ({1: {"a": (0, 2**63)}}, None, "fit 64 bits"),
         ({1: {"a": (0, 2**60 + 1)}, 2: {"a": (0.5, 1)}}, None, "cannot meet float bounds exactly"),
     ],
@@ -278,7 +278,7 @@ def test_questions_that_have_no_answer() -> None:
     counter = OptimisticCounter(TIMEOUT)
     counter.subscribe({0: {"a": (0, 1)}})
     for ask in (counter.row, counter.pending):
-        with pytest.raises(RoutingError, match="subscription 1 is not there"):
+        with pytest.raises(RoutingError, match="subscription 1 does not exist"):
             ask(1)
     with pytest.raises(RoutingError, match="nothing is subscribed to on it"):
         counter.ranges("b")
@@ -388,7 +388,7 @@ def test_unsubscribed_floats_make_room_for_large_integers() -> None:
         counter.subscribe({3: {"a": (0.5, 1.5)}})
     assert counter.ranges("a").tolist() == [0, 1, 2**53, 2**53 + 1]
     assert [counter.receive("a", v, v, {}, 0) for v in (0, 2**53, 2**53 + 1)] == [[1], [2], []]
-    with pytest.raises(RoutingError, match="subscription 0 is not there"):
+    with pytest.raises(RoutingError, match="subscription 0 does not exist"):
         counter.unsubscribe(0)
 
 

@@ -179,7 +179,7 @@ def test_random_failures() -> None:
         ([Change(5, (0, 2))], "the link 0-2 cannot fail: there is none"),
         ([Change(5, 7)], "no broker 7"),
         ([Change(-1, 0)], "times lie between"),
-        ([Change(5, 1), Change(6, 1)], "broker 1 cannot fail at 6: it is down already"),
+        ([Change(5, 1), Change(6, 1)], "broker 1 cannot fail at 6: it is already down"),
         ([Change(5, (1, 0), up=True)], "the link 0-1 cannot be repaired at 5: it is not down"),
         ([Change(5, 1), Change(5, 1, up=True)], "broker 1 cannot be repaired at 5: it is not down"),
     ],

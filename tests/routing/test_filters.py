@@ -235,7 +235,7 @@ def test_bad_weights(weights: list[float]) -> None:
 def test_bad_number_of_filters(k: Any) -> None:
     groups = Groups.of([0, 1], [1, 2], [0, 1])
     for make in (equal_width_filters, equal_count_filters, lambda g, k: optimal_filters(g, [1, 1], k)):
-        with pytest.raises(RoutingError, match="k: expected how many filters"):
+        with pytest.raises(RoutingError, match="k: expected a number of filters"):
             make(groups, k)
 
 

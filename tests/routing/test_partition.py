@@ -177,7 +177,7 @@ def test_subscriptions_that_fit_nowhere() -> None:
         ({"load": [1, inf]}, "load: expected finite numbers from 0"),
         ({"space": -1}, "space and capacity: expected numbers from 0"),
         ({"capacity": nan}, "space and capacity: expected numbers from 0"),
-        ({"space": [1, 2], "capacity": [1, 2, 3]}, r"as many of both or one for all, found \[2, 3\]"),
+        ({"space": [1, 2], "capacity": [1, 2, 3]}, r"equally many, or one for all, found \[2, 3\]"),
         ({"space": [1, 2], "nodes": 3}, "nodes: expected 2, found 3"),
         ({"nodes": 0}, "nodes: expected 1 or more, found 0"),
         ({"nodes": 2.5}, "nodes: expected 1 or more, found 2.5"),

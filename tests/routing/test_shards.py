@@ -215,10 +215,10 @@ def test_more_shards_than_subscriptions() -> None:
     ("options", "message"),
     [
         ({}, "needs the number of shards"),
-        ({"shards": 0}, "shards is a whole number from 1 on, found 0"),
-        ({"shards": True}, "shards is a whole number"),
-        ({"capacity": -1}, "capacity is a whole number"),
-        ({"shards": 2, "filters": 0}, "filters is a whole number"),
+        ({"shards": 0}, "shards must be a whole number of at least 1, found 0"),
+        ({"shards": True}, "shards must be a whole number"),
+        ({"capacity": -1}, "capacity must be a whole number"),
+        ({"shards": 2, "filters": 0}, "filters must be a whole number"),
         ({"shards": 2.5}, "found 2.5"),
         ({"shards": 10**30}, "at most 65,536 shards"),
     ],
@@ -267,12 +267,12 @@ def test_a_sample_that_shows_little_does_little_harm() -> None:
 
 def test_slips_are_told_in_few_words() -> None:
     matcher, events = _stripes(300)
-    with pytest.raises(gm.RoutingError, match="shards is a whole number") as caught:
+    with pytest.raises(gm.RoutingError, match="shards must be a whole number") as caught:
         plan_shards(matcher, events)  # type: ignore[arg-type]
     assert len(str(caught.value)) < 120
     with pytest.raises(gm.RoutingError, match=r"needs a Matcher, found 'idx'; gm\.load"):
         plan_shards("idx", 3)  # type: ignore[arg-type]
-    with pytest.raises(gm.RoutingError, match=r"cost is a CostModel\(tf, tc\), found 0\.1"):
+    with pytest.raises(gm.RoutingError, match=r"cost must be a CostModel\(tf, tc\), found 0\.1"):
         plan_shards(matcher, 3, cost=0.1)  # type: ignore[arg-type]
     report = plan_shards(matcher, 3, events=events).report(events)
     assert repr(report).startswith("<ShardReport: 3 shards, 0.09 copies of each of 3,000 events")

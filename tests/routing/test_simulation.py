@@ -191,7 +191,7 @@ def test_random_workloads_repeat() -> None:
     ("times", "sources", "offsets", "destinations", "message"),
     [
         ([0.5], [0], [0, 0], [], "whole numbers"),
-        ([0], [0, 1], [0, 0], [], "as many sources"),
+        ([0], [0, 1], [0, 0], [], "expected 1 sources and 2 offsets, found 2 sources and 2 offsets"),
         ([5, 4], [0, 0], [0, 0, 0], [], "must not fall"),
         ([-1], [0], [0, 0], [], "must not fall"),
         ([LATEST], [0], [0, 0], [], "must not fall"),

@@ -83,7 +83,7 @@ def test_an_id_may_come_back() -> None:
 def test_errors_name_the_entry_and_change_nothing() -> None:
     table = RoutingTable(SCHEMA)
     table.insert(1, "a = 0", "x")
-    with pytest.raises(RoutingError, match="entry 1 already"):
+    with pytest.raises(RoutingError, match="already has an entry 1"):
         table.insert(1, "a = 1", "y")
     with pytest.raises(RoutingError, match="no entry 2"):
         table.remove(2)

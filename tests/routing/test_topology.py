@@ -211,7 +211,7 @@ def test_a_dropped_link_may_be_added_again() -> None:
         (lambda: Topology(3, []).path(0, 7), "there is no broker 7"),
         (lambda: Topology(3, [(0, 1)]).without(links=[(1, 2)]), "cannot drop the link 1-2: there is none"),
         (lambda: Topology(3, []).without(brokers=[3]), "there is no broker 3"),
-        (lambda: Topology(3, [(0, 1)]).with_changes(add=[(1, 0)]), "cannot add the link 0-1: it is there already"),
+        (lambda: Topology(3, [(0, 1)]).with_changes(add=[(1, 0)]), "cannot add the link 0-1: it already exists"),
         (lambda: Topology(3, []).without(brokers=[2]).with_changes(add=[(0, 2)]), "0-2: it has an end that is down"),
     ],
 )

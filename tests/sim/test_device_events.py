@@ -439,7 +439,7 @@ def test_record_batches_and_struct_arrays() -> None:
     twice = pa.RecordBatch.from_arrays([pa.array([1])] * 2, ["i", "i"])
     with pytest.raises(SchemaError, match="2 columns named 'i'"):
         EventBatch.of(DeviceArrowArray(twice), schema)
-    with pytest.raises(SchemaError, match="some are null"):
+    with pytest.raises(SchemaError, match="some events of the Arrow struct array are null"):
         EventBatch.of(DeviceArrowArray(pa.array([{"i": 1}, None])), schema)
     for data in (DeviceArrowArray(pa.array([1])), CudaArray(np.arange(3)), Series(pa.array([1]))):
         with pytest.raises(SchemaError, match="cannot read events from"):

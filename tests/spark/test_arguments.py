@@ -25,22 +25,22 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_of_matching(spark: Any, path: Path) -> None:
     events = spark.range(5)
     for index in (None, 5):
-        with pytest.raises(TypeError, match="the index is a Matcher, or the folder or URI of a saved one, found"):
+        with pytest.raises(TypeError, match="the index must be a Matcher, or a saved one's folder or URI, found"):
             match_events(events, index)  # type: ignore[arg-type]
     for more in ({"columns": [events.id]}, {"subscription": 5}, {"subscription": ""}):
-        with pytest.raises(TypeError, match="columns= and subscription= take names of columns, found"):
+        with pytest.raises(TypeError, match="columns= and subscription= take column names, found"):
             match_events(events, path, **more)
     with pytest.raises(gm.SchemaError, match="columns= names a column twice: id, id"):
         match_events(events, path, columns=["id", "id"])
     for metrics in (True, Metrics):
         with pytest.raises(TypeError, match=r"metrics= takes a Metrics\(spark\), found"):
             count_subscriptions(events, path, metrics=metrics)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="the first argument is a SparkSession, found PosixPath"):
+    with pytest.raises(TypeError, match="the first argument must be a SparkSession, found PosixPath"):
         plan_match(path, spark)  # type: ignore[arg-type]
 
 
 def test_of_functions(spark: Any) -> None:
-    with pytest.raises(TypeError, match="the first argument is a SparkSession, found NoneType"):
+    with pytest.raises(TypeError, match="the first argument must be a SparkSession, found NoneType"):
         register(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="columns= is text such as 'trade_id bigint, symbol string', found list"):
         register(spark, columns=["trade_id"])  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def test_a_stream_is_not_sorted(spark: Any, tmp_path: Path) -> None:
     build_index(spark.sql("SELECT id, 'id >= 0' AS expr FROM range(9)"), tmp_path, schema={"id": "int64"}, shards=2)
     stream = spark.readStream.format("rate").load().selectExpr("value AS id")
     assert match_events(stream, tmp_path, strategy="routed").isStreaming
-    with pytest.raises(gm.SchemaError, match="a stream is routed for pairs alone"):
+    with pytest.raises(gm.SchemaError, match="a stream can be routed only for pairs"):
         match_events(stream, tmp_path, output="count", strategy="routed")
 
 

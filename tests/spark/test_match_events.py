@@ -282,14 +282,14 @@ def test_folder_that_only_executors_read(frame: Any, matcher: gm.Matcher, path: 
     from pyspark.errors import PythonException
 
     assert on_spark(match_events(frame, path, id_type="string")) == in_process(matcher, events())
-    with pytest.raises(PythonException, match=r"index at .* are not of the type bigint"):
+    with pytest.raises(PythonException, match=r"index at .* are not of type bigint"):
         match_events(frame, path, id_type="bigint").toArrow()
     with pytest.raises(PythonException, match="StorageError"):
         match_events(frame, path.parent / "none", id_type="string").toArrow()
 
 
 def test_bad_arguments_fail_at_once(spark: Any, frame: Any, matcher: gm.Matcher, path: Path) -> None:
-    with pytest.raises(ValueError, match="output is one of pairs, array, count, destinations, found 'rows'"):
+    with pytest.raises(ValueError, match="output must be one of pairs, array, count, destinations, found 'rows'"):
         match_events(frame, matcher, output="rows")  # type: ignore[arg-type]
     with pytest.raises(gm.SchemaError, match="no subscription has a destination"):
         match_events(frame, matcher, output="destinations")

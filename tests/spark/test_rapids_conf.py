@@ -137,7 +137,7 @@ def test_the_size_of_saved_indexes(tmp_path: Path) -> None:
         ({"gpu_memory": 16 * GIB, "index": -1}, "index must be a folder or a number of bytes, found -1"),
         ({"gpu_memory": "16g"}, "gpu_memory must be a whole number of at least 1, found '16g'"),
         ({"gpu_memory": 16 * GIB, "tasks_per_gpu": 0}, "tasks_per_gpu must be a whole number of at least 1, found 0"),
-        ({"gpu_memory": 16 * GIB, "cluster": "mesos"}, "cluster is one of standalone, yarn, .*, found 'mesos'"),
+        ({"gpu_memory": 16 * GIB, "cluster": "mesos"}, "cluster must be one of standalone, yarn, .*, found 'mesos'"),
         (
             {"gpu_memory": 16 * GIB, "cluster": "databricks", "discovery_script": "x.sh"},
             "leave out discovery_script, found 'x.sh'",
@@ -153,7 +153,8 @@ def test_bad_arguments(more: dict[str, Any], words: str) -> None:
 def test_jars_that_do_not_fit(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'gpumatch[spark]'")
     jar = tmp_path / "r.jar"
-    for folder, words in (("spark999", "does not take PySpark .*: it takes 9.9.9"), ("other", "it is not RAPIDS's")):
+    cases = (("spark999", "does not take PySpark .*: it takes 9.9.9"), ("other", "it is not a RAPIDS jar"))
+    for folder, words in cases:
         with zipfile.ZipFile(jar, "w") as archive:
             archive.writestr(f"{folder}/x.class", "")
         with pytest.raises(ValueError, match=words):

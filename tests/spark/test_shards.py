@@ -112,7 +112,7 @@ def test_bad_subscriptions(spark: Any, tmp_path: Path) -> None:
     rules = spark.sql(
         "SELECT id, if(id IN (3, 5), 'px <', 'px < 5') AS expr FROM range(20) UNION ALL SELECT 7, 'px > 1'"
     )
-    with pytest.raises(gm.SchemaError, match=r"3 of 21 subscriptions are wrong, and no index is written: "):
+    with pytest.raises(gm.SchemaError, match=r"3 of 21 subscriptions are wrong, so no index was written: "):
         build_index(rules, tmp_path, schema=SCHEMA, shards=3)
     assert not (tmp_path / "manifest.json").exists()
     for _ in range(2):  # a second run finds the shards, and still knows how many were rejected
@@ -193,9 +193,9 @@ def test_the_strategy_follows_from_size_and_copies(spark: Any, both: Path) -> No
         plan_match(spark, both / "whole", strategy="passes")
     with pytest.raises(gm.SchemaError, match="but a matcher is shipped as a whole"):
         match_events(spark.sql(EVENTS), gm.load(both / "whole"), strategy="routed")
-    with pytest.raises(ValueError, match="strategy is one of auto, replicated, routed, passes, found 'best'"):
+    with pytest.raises(ValueError, match="strategy must be one of auto, replicated, routed, passes, found 'best'"):
         plan_match(spark, both / "whole", strategy="best")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="memory is a number of bytes, found '1g'"):
+    with pytest.raises(ValueError, match="memory must be a number of bytes, found '1g'"):
         plan_match(spark, both / "whole", memory="1g")  # type: ignore[arg-type]
 
 
@@ -310,7 +310,7 @@ def test_empty_lists_inside_of_lists(spark: Any, both: Path) -> None:
 
 def test_arguments_about_shards(spark: Any, tmp_path: Path) -> None:
     rules = spark.sql("SELECT id, 'px > 1' AS expr FROM range(3)")
-    with pytest.raises(ValueError, match="place= and events= are about shards"):
+    with pytest.raises(ValueError, match="place= and events= are for shards only"):
         build_index(rules, tmp_path, schema=SCHEMA, place="similar")
-    with pytest.raises(ValueError, match="place is one of auto, hash, similar, found 'near'"):
+    with pytest.raises(ValueError, match="place must be one of auto, hash, similar, found 'near'"):
         build_index(rules, tmp_path, schema=SCHEMA, shards=2, place="near")  # type: ignore[arg-type]

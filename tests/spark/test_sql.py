@@ -71,7 +71,7 @@ def test_errors_say_what_is_wrong(spark: Any, events: Any, index: Path) -> None:
     register(spark, columns="n bigint")
     for query, words in (
         (f"SELECT match_ids('{index / 'nowhere'}', 'px', price) FROM events", "does not exist"),
-        (f"SELECT match_ids('{index / 'numbers'}', 'px', price) FROM events", "not of the type string"),
+        (f"SELECT match_ids('{index / 'numbers'}', 'px', price) FROM events", "not of type string"),
         ("SELECT match_ids(sym, 'px', price) FROM events", "the same for all rows"),
         (f"SELECT match_ids('{index / 'names'}', 'px, sym', price) FROM events", "and 1 columns"),
         (f"SELECT match_ids('{index / 'names'}', price) FROM events", "and 0 columns"),

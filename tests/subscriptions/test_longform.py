@@ -231,7 +231,7 @@ BAD: list[tuple[tuple[Any, ...], str]] = [
     (("i", "betwen", 1), "did you mean 'between'"),
     (("i", None, 1), "unknown operator None"),
     (("ii", "=", 1), "unknown attribute 'ii'; did you mean 'i'"),
-    ((None, "=", 1), "the attribute of a predicate is a string, found None"),
+    ((None, "=", 1), "a predicate needs the name of its attribute, found None"),
     (("i", "=", None), "= on attribute 'i' takes a constant in 'value', found []"),
     (("i", "between", 1), "BETWEEN on attribute 'i' takes 2 constants in 'values', found [1]"),
     (("i", "between", [1, 2, 3]), "takes 2 constants in 'values', found [1, 2, 3]"),
@@ -303,7 +303,7 @@ def test_ids_are_checked() -> None:
     ("given", "message"),
     [
         ({"id": [1], "attribute": ["i"]}, "it lacks op, value"),
-        ({"id": [1], "attribute": ["i"], "op": ["="], "values": [1]}, "column 'values' holds lists, found int64"),
+        ({"id": [1], "attribute": ["i"], "op": ["="], "values": [1]}, "column 'values' must hold lists, found int64"),
         ({"id": [1, 2], "attribute": ["i", "s"], "op": ["=", "="], "value": [1, "x"]}, "cannot read the table"),
         ([1, 2], "found list"),
     ],

@@ -226,7 +226,7 @@ def test_operators_alone_are_no_subscription() -> None:
 def test_a_column_of_lists_holds_no_number_of_operands() -> None:
     rows = {"id": [1, 1, 1], "attribute": ["i", "j", None], "op": ["is null", "is null", "or"]}
     assert filled({**rows, "value": pa.array([None, None, None], pa.list_(pa.int64()))}).match_one({}) == [1]
-    with pytest.raises(gm.SchemaError, match=r"a whole number of 2 or more \(null: 2\), found \[2\]"):
+    with pytest.raises(gm.SchemaError, match=r"a whole number of 2 or more, or null for 2; found \[2\]"):
         filled({**rows, "value": [None, None, [2]]})
 
 
@@ -349,16 +349,19 @@ WRONG: list[tuple[list[tuple[Any, ...]], str]] = [
     ([("i", "=", 1), (None, "or", 2)], "OR at position 2 takes 2 operands, found 1 before it"),
     ([(None, "not", None), ("i", "=", 1)], "NOT at position 1 takes 1 operand, found 0"),
     ([("i", "=", 1), ("j", "=", 1), (None, "and", 2), (None, "xor", 3)], "XOR at position 4 takes 3"),
-    ([("i", "=", 1), (None, "and", 1)], "AND at position 2 takes the number of its operands in 'value', a"),
-    ([("i", "=", 1), ("i", "=", 1), (None, "or", 0)], "a whole number of 2 or more (null: 2), found 0"),
+    ([("i", "=", 1), (None, "and", 1)], "AND at position 2 needs the number of its operands in 'value', a"),
+    ([("i", "=", 1), ("i", "=", 1), (None, "or", 0)], "a whole number of 2 or more, or null for 2; found 0"),
     ([("i", "=", 1), ("i", "=", 1), (None, "or", -2)], "found -2"),
     (
         [("i", "=", 1), (None, "not", 2)],
-        "NOT at position 2 takes the number of its operands in 'value', 1 ",
+        "NOT at position 2 needs the number of its operands in 'value', 1 ",
     ),
-    ([("i", "=", 1), ("i", "=", 1), ("i", "=", 1), (None, "xnor", 3)], "2 (null: 2), found 3"),
-    ([("i", "=", 1), ("i", "=", 1), ("i", "or", 2)], "joins conditions and has no attribute, found 'i'; leave it null"),
-    ([("i", "=", 1), ("i", "=", 1), (None, "or", [2])], "OR at position 3 has no values, found [2]"),
+    ([("i", "=", 1), ("i", "=", 1), ("i", "=", 1), (None, "xnor", 3)], "2 or null; found 3"),
+    (
+        [("i", "=", 1), ("i", "=", 1), ("i", "or", 2)],
+        "joins conditions and takes no attribute, found 'i'; leave it null",
+    ),
+    ([("i", "=", 1), ("i", "=", 1), (None, "or", [2])], "OR at position 3 takes no values, found [2]"),
     ([("i", "=", 1), ("i", "=", 1), (None, "xnr", 2)], "unknown operator 'xnr'; did you mean 'xnor'"),
     ([("i", "=", 1), (None, "nott", None), (None, "or", 5)], "unknown operator 'nott'; did you mean 'not'"),
     ([("s", "=", "x"), (None, "or", "2")], "takes 2 operands, found 1"),

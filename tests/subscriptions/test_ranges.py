@@ -208,13 +208,13 @@ def test_categories_are_strings() -> None:
 @pytest.mark.parametrize(
     ("kind", "low", "high", "shown"),
     [
-        ("int64", [1, 5], [1, 4], "5 above 4"),
-        ("float64", [1, 0.5], [1, 0.25], "0.5 above 0.25"),
-        ("string", ["a", "it's"], ["a", "b"], "'it''s' above 'b'"),
-        ("date", [None, dt.date(2024, 1, 2)], [None, dt.date(2024, 1, 1)], "2024-01-02 above 2024-01-01"),
+        ("int64", [1, 5], [1, 4], "5 above its high end 4"),
+        ("float64", [1, 0.5], [1, 0.25], "0.5 above its high end 0.25"),
+        ("string", ["a", "it's"], ["a", "b"], "'it''s' above its high end 'b'"),
+        ("date", [None, dt.date(2024, 1, 2)], [None, dt.date(2024, 1, 1)], "2024-01-02 above its high end 2024-01-01"),
         ("timestamp", [None, dt.datetime(2024, 1, 2)], [None, dt.datetime(2024, 1, 1)], "2024-01-02T00:00:00"),
-        ("bool", [True, True], [True, False], "True above False"),
-        ("int8", [0, 0.75], [0, 0.5], "0.75 above 0.5"),
+        ("bool", [True, True], [True, False], "True above its high end False"),
+        ("int8", [0, 0.75], [0, 0.5], "0.75 above its high end 0.5"),
     ],
 )
 def test_low_above_high(kind: str, low: Any, high: Any, shown: str) -> None:
@@ -228,15 +228,15 @@ def test_low_above_high(kind: str, low: Any, high: Any, shown: str) -> None:
 
 BAD: list[tuple[Any, str]] = [
     ({"i": ([1, 2, 3], None)}, "'i' have 3 values, expected one for each of the 2 ids"),
-    ({"i": (1, 2)}, "'i' are arrays, found 1"),
-    ({"i": [1, 2, 3]}, "'i' are a pair of arrays"),
-    ({"i": np.zeros((2, 2))}, "'i' are a pair of arrays"),
+    ({"i": (1, 2)}, "'i' must be arrays, found 1"),
+    ({"i": [1, 2, 3]}, "'i' must be two arrays"),
+    ({"i": np.zeros((2, 2))}, "'i' must be two arrays"),
     ({"i": (["x", "y"], None)}, "'i' is int64, but the end at position 0 holds 'x'"),
     ({"i": ([1, True], None)}, "'i' is int64, but the end at position 1 holds True"),
     ({"i": ([1, 2**70 + 1], None)}, "position 1 holds 1180591620717411303425, which is outside"),
-    ({"tags": ([1, 2], None)}, "'tags' is list<int64>; add_ranges takes attributes with a single value"),
+    ({"tags": ([1, 2], None)}, "'tags' is list<int64>; add_ranges takes single-valued attributes only"),
     ({"ii": ([1, 2], None)}, "unknown attribute 'ii'; did you mean 'i'"),
-    ({"d": (np.array(["2024-01-01", "12000-01-01"], "M8[D]"), None)}, "'d' at position 1 ends outside the years"),
+    ({"d": (np.array(["2024-01-01", "12000-01-01"], "M8[D]"), None)}, "'d' at position 1 has an end outside the years"),
     ([("i", (None, None))], "a dict of attribute"),
 ]
 

@@ -31,10 +31,10 @@ from gpumatch.subscriptions.block import Attributes
 
 _KEPT = 1 << 27  # largest buffer in bytes that is kept for the next call
 _VALUES, _ROWS = 1 << 13, 1 << 16  # initial room for words of values, and for rows
-_UNIT, _WAKE, _EMIT = 180.0, 3.0, 12.0  # nanoseconds: an expression evaluated for a tile, woken, true of an event
-_LEAF = 20.0  # and a predicate that holds; equal ones are one leaf
+_UNIT, _WAKE, _EMIT = 180.0, 3.0, 12.0  # nanoseconds per expression evaluated for a tile, woken, true of an event
+_LEAF = 20.0  # and per predicate that holds; equal ones are one leaf
 _EXPRESSION, _ITEM = 24, 44  # bytes of an expression, and of each predicate and operator if none are shared
-_PER_LEAF = 4  # predicates per finest block at which the depth of an attribute's tree aims
+_PER_LEAF = 4  # predicates per finest block; the depth of an attribute's tree is chosen for this
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def _build(params: ATree, given: Input) -> dict[str, Any]:
 
 
 def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
-    """Units use nodes of levels below theirs only, so that none is looked at before it is known."""
+    """Units may use only nodes of lower levels, so that none is read before it is known."""
     a, sizes = index.arrays, around.sizes
     inner, leaves = int(a["level_ptr"][-1]), sizes["leaves"]
     yield from tree_problems(a["directory"], around.counts, sizes["blocks"])
@@ -279,7 +279,7 @@ def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
 
 
 def _group_problems(unit_ptr: Array, items: Array, heads: Array) -> Iterator[Problem]:
-    """Each unit's program is one item, and groups lie in each other, at most as deep as the stack of matching is.
+    """Each unit's program must be one item, and groups must be nested, no deeper than the stack for matching.
 
     ``heads``: where groups begin.
     """

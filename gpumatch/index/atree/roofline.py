@@ -35,7 +35,7 @@ from gpumatch.proof.roofline.sample import (
     slot_finding,
 )
 
-_STEPS = np.array([35, 16, 70])  # instructions to read a word, more if it is to be negated, and of a group
+_STEPS = np.array([35, 16, 70])  # instructions to read a word, to negate it as well, and of a group
 _NODE, _CLAUSE, _SOME, _BITS = 62, 112, 25, 13  # of a unit's thread; more where its block has bits; of its warp
 _PIECE, _HIT = 46, 43
 _LIST, _BIT = 131, 28
@@ -119,7 +119,7 @@ def _hits(graph: Graph, runs: Runs) -> list[Cost]:
     )
     tiles, finding = slot_finding(runs)
     columns = graph.columns()
-    moved = SECTOR * int(columns.sum()) * per  # each column of sectors is filled by events that follow each other
+    moved = SECTOR * int(columns.sum()) * per  # each column of sectors is filled by consecutive events
     words = Touched("words", float(hits), float(columns.mean()), sample.events, float(graph.leaves))
     cost = Cost(
         "atree.set_leaves",

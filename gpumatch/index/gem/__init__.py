@@ -43,8 +43,8 @@ _SHARE = 32  # a dimension is indexed if at least one clause in this many constr
 _GRANULES = 4096  # most entries of the table from codes to cells
 _ROWS = 1 << 20  # most rows of results that one call should give
 _LEAST_EVENTS, _MOST_EVENTS = 64, 4096  # of one call
-_WORD = 0.16  # nanoseconds of a word of a bitset
-_SURVIVOR, _DENSE = 25.0, 6.5  # and of a clause that bitsets leave: where these are few, and where they are many
+_WORD = 0.16  # nanoseconds per word of a bitset
+_SURVIVOR, _DENSE = 25.0, 6.5  # and per clause that bitsets leave: if these are few, and if they are many
 _LOOSE = 100.0  # the same, if bounds do not decide the clause
 _LANES = 0x7FFC  # values that fit in a lane of the packed bounds, without those that mean absent and open
 
@@ -155,7 +155,7 @@ class Dims:
 
 
 def _place(params: Gem, given: Input, clauses: Array) -> Array:
-    """Similar clauses together; but in row order where so many match that sorting results would cost more."""
+    """Similar clauses together, or row order if so many match that sorting results would cost more."""
     dims = Dims(given, clauses)
     if not params.has_all or dims.many or len(clauses) <= kernels.TILE:
         return given.table.clause_row[clauses]
@@ -213,7 +213,7 @@ def _bitsets(most: int, given: Input, dims: Dims) -> dict[str, Any]:
 
 def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
     a, multi = index.arrays, around.attributes.multi
-    yield from refused("dims", a["dims"], multi[a["dims"]], "attributes with one value, not lists")
+    yield from refused("dims", a["dims"], multi[a["dims"]], "single-valued attributes")
     if len(a["dims"]) > _MOST_DIMS:
         yield "dims", f"should have at most {_MOST_DIMS} numbers, has {len(a['dims'])}"
     assert isinstance(index.params, Gem)
@@ -229,13 +229,13 @@ def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
 
 
 def _validate_cells(a: Mapping[str, Array], around: Around) -> Iterator[Problem]:
-    """Each code of a dimension has a cell of its own."""
+    """Each code of a dimension must have one of the dimension's cells."""
     dims, dim_of = a["dims"], np.full(len(around.counts), -1, np.int32)
     dim_of[dims] = np.arange(len(dims))
     yield from sized("dim_of", a["dim_of"], len(dim_of))
     yield from equal("dim_of", a["dim_of"], dim_of)
     yield from sized("dims", np.flatnonzero(dim_of >= 0), len(dims))  # all different
-    lines = max(len(dims), 1)  # where there are no dimensions, there is one that no event has
+    lines = max(len(dims), 1)  # without dimensions, there is one that no event has
     for name, more in (("cell_ptr", 1), ("table_ptr", 1), ("table_shift", 0), ("lane_exact", 0), ("lane_shift", 0)):
         yield from sized(name, a[name], lines + more)
     cells, granules = np.diff(a["cell_ptr"]), np.diff(a["table_ptr"])
@@ -247,7 +247,7 @@ def _validate_cells(a: Mapping[str, Array], around: Around) -> Iterator[Problem]
 
 
 def _validate_bitsets(a: Mapping[str, Array], around: Around) -> Iterator[Problem]:
-    """Bitsets have words for all tiles and cells, and no bits for clauses that there are not."""
+    """Bitsets must have words for all tiles and cells, and no bits beyond the last clause."""
     clauses, cells, words = around.sizes["clauses"], around.sizes["cells"], kernels.WORDS
     tiles = -(-clauses // kernels.TILE)
     yield from sized("bits", a["bits"], tiles * cells * words)
@@ -256,8 +256,8 @@ def _validate_bitsets(a: Mapping[str, Array], around: Around) -> Iterator[Proble
     yield from sized("bounds", a["bounds"], 2 * -(-len(a["lane_exact"]) // kernels.LANES) * clauses)
     yield from sized("loose", a["loose"], tiles * words)
     last = a["bits"][max(tiles - 1, 0) * cells * words :].reshape(-1, words)
-    held = np.clip(clauses - max(tiles - 1, 0) * kernels.TILE - 64 * np.arange(words), 0, 64)
-    beyond = np.where(held < 64, ~np.uint64(0) << np.minimum(held, 63).astype(np.uint64), np.uint64(0))
+    used = np.clip(clauses - max(tiles - 1, 0) * kernels.TILE - 64 * np.arange(words), 0, 64)
+    beyond = np.where(used < 64, ~np.uint64(0) << np.minimum(used, 63).astype(np.uint64), np.uint64(0))
     yield from refused("bits", last.ravel(), ((last & beyond) != 0).ravel(), f"bits for {clauses} clauses")
 
 
@@ -294,7 +294,7 @@ def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _events(index: FlatIndex) -> int:
-    """Enough to use tiles often while they are in cache, but not so many that results evict them."""
+    """Enough to reuse tiles while they are in cache, but not so many that results evict them."""
     return min(max(int(_ROWS / max(float(index.meta["expected"]), 1.0)), _LEAST_EVENTS), _MOST_EVENTS)
 
 

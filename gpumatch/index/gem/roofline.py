@@ -35,8 +35,8 @@ from gpumatch.proof.roofline.sample import (
 
 SHARE = 1024  # events that one block of gem.sift takes
 STAGED, MOST_LOG = 4096, 2  # words of shared memory, and the most words of a cell that a block takes, as a power of two
-_PART, _WORD, _STAGE = 325, 54, 35  # instructions of a block's thread, of a word sifted, of a word brought near
-_CELL, _FAR_CELL = 16, 21  # of each cell of a word, near or not
+_PART, _WORD, _STAGE = 325, 54, 35  # instructions of a block's thread, of a word sifted, of a word staged
+_CELL, _FAR_CELL = 16, 21  # of each cell of a word, staged or not
 _COUNT, _COUNT_SOME, _COUNT_BITS = 44, 5, 13  # of a word, more where its block has any bits, and where its warp has
 _LIST, _COVERED, _BIT = 137, 24, 36
 _KEY, _CHECK, _LANE = 50, 65, 44
@@ -87,7 +87,7 @@ def _bitsets(sample: Sample, index: FlatIndex) -> Found:
 
 
 def _locating(sample: Sample, dims: int) -> Cost:
-    """Locating cells and lanes of events: tables of a few kilobytes, which stay near."""
+    """Locating cells and lanes of events: tables of a few kilobytes, which stay in cache."""
     entries = len(sample.coded.code) / sample.events
     lane_bytes = 8 * -(-dims // LANES)
     return Cost(
@@ -113,10 +113,10 @@ def _sifting(sample: Sample, places: Array, dims: int, cells: int, bits: Array) 
         touched = (sample.touched("bits", reads / (1 << log), marks),)
         instructions += _FAR_CELL * WARP * steps * per
         return out, Cost("gem.sift", 0.0, 8.0 * words, 4.0 * dims * blocks, touched, instructions=instructions)
-    staged = bits.nbytes / share  # an event's share of what blocks bring near
+    staged = bits.nbytes / share  # an event's share of what blocks stage
     return out, Cost(
         "gem.sift",
-        read=bits.nbytes / sample.batch,  # blocks that take the same words follow each other
+        read=bits.nbytes / sample.batch,  # blocks that take the same words are consecutive
         written=8.0 * words,
         pieces=staged - bits.nbytes / sample.batch + 4.0 * dims * blocks,
         shared=staged + ANSWER * answers * per,

@@ -108,7 +108,7 @@ def _joined(arrays: list[Array]) -> Array:
 
 
 def _dimension(cells: int, cached: Array, nearest: Array, bounds: Array, codes: int) -> _Dimension:
-    """One dimension, from the bounds of all clauses in it; a bound equal to ``codes`` is met by no value."""
+    """One dimension, from the bounds of all clauses in it; no value reaches a bound equal to ``codes``."""
     low, high = bounds.T
     bound = low != kernels.MISSING
     starts = _quantiles(cells, np.concatenate([low[bound], high[bound]]), codes)
@@ -148,7 +148,7 @@ def _added(cells: int, taken: Array, sizes: Array) -> Array:
 
 
 def validate(cells: int, caches: int, a: dict[str, Array], around: Around) -> Iterator[Problem]:
-    """Each dimension has a place for all codes and lists every clause once, so that candidates have room."""
+    """Each dimension must have counts for all codes and list every clause once, so that candidates have room."""
     dims, clauses = a["dims"], around.sizes["clauses"]
     count, lists = len(dims), cells * (cells + 1) // 2 + 1
     nearest = cells if caches else 0

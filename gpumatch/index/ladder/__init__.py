@@ -1,4 +1,4 @@
-"""Match-Ladder: attributes in an order, and every clause waits at its first predicate.
+"""Match-Ladder: attributes are put in an order, and every clause waits at its first predicate.
 
 The order is Theorem 1's, by ``pa * pp / (1 - pp)``: ``pa`` is the share of clauses that test the attribute, ``pp`` how
 likely its predicates are to hold. The paper moves predicates from layer to layer while it matches; here a clause's
@@ -39,7 +39,7 @@ class Ladder(IndexParams):
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise SchemaError(f"the order of a Ladder is one of {', '.join(ORDERS)}, found {self.order!r}")
+            raise SchemaError(f"the order of a Ladder must be one of {', '.join(ORDERS)}, found {self.order!r}")
 
 
 ARRAYS = {

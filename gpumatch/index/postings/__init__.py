@@ -26,9 +26,9 @@ from gpumatch.kernels import postings as kernels
 from gpumatch.opcodes import RANGE, WIDTH
 from gpumatch.subscriptions.block import Attributes
 
-_TESTED = 16  # clauses of a Scan that are tested faster than looked up in lists
+_TESTED = 16  # up to this many clauses of a Scan are tested faster than looked up in lists
 POSTING, BLOCKS = 12, 3  # bytes of a posting, and blocks per range
-_PER_LEAF = 4  # clauses per finest block at which the depth of an attribute's tree aims
+_PER_LEAF = 4  # clauses per finest block; the depth of an attribute's tree is chosen for this
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Scan(IndexParams):
 
 @dataclass(frozen=True, slots=True)
 class PstBloom(IndexParams):
-    """Hang every subscription on its most selective predicate, and meet it only where that can hold."""
+    """Hang every subscription on its most selective predicate, and look at it only where that can hold."""
 
     kind: ClassVar[str] = "pstbloom"
 
@@ -86,7 +86,7 @@ def _compounds(given: Input, clauses: Array) -> Compounds:
 
 
 def _rerank(params: IndexParams, given: Input, clauses: Array, keys: Array) -> Array:
-    """A shared equality first, then ranges by the share that they cover of their group."""
+    """A shared equality first, then ranges by the share of their group that they cover."""
     found = _compounds(given, clauses)
     keys = keys.copy()
     keys[found.owner], keys[found.predicate] = -1, found.shares()
@@ -172,12 +172,12 @@ def _tree(trees: bool, access: Array, predicate: Array, counts: Array) -> tuple[
 
 
 def validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
-    """Lines and trees lead to groups and nodes that there are, and postings to attributes, lines and clauses."""
+    """Lines and trees must lead to existing groups and nodes, and postings to attributes, lines and clauses."""
     a, sizes = index.arrays, around.sizes
     owner, partner, first = a["lines"].reshape(-1, 3).astype(np.int64).T
     yield from between("lines", owner, 0, sizes["attributes"] - 1)
     yield from between("lines", partner, 0, sizes["attributes"] - 1)
-    yield from refused("lines", owner, around.attributes.multi[owner], "owners with one value, not lists")
+    yield from refused("lines", owner, around.attributes.multi[owner], "single-valued owners")
     yield from between("lines", first, 0, sizes["groups"] - around.counts[owner])
     yield from sized("directory", a["directory"], 2 * (sizes["attributes"] + sizes["groups"]))
     counts = np.maximum(np.concatenate([around.counts, np.diff(a["group_ptr"])]), 1)
@@ -189,7 +189,7 @@ def validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
 
 
 def filter_problems(name: str, filters: Array, columns: int) -> Iterator[Problem]:
-    """Filters of columns that there are not."""
+    """Filters on columns that do not exist."""
     return between(name, filters & np.uint32(0xFFFF), 0, columns - 1)
 
 

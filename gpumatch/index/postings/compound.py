@@ -20,11 +20,11 @@ from gpumatch.kernels import compound as kernels
 from gpumatch.kernels.postings import CELLS, FILTERED
 from gpumatch.opcodes import RANGE
 
-_SHARED = 32  # clauses that share an equality, and their average on a line, from which on groups pay
+_SHARED = 32  # groups pay for at least this many clauses that share an equality, and on average on a line
 _WIDE = 0.75  # share of a group's codes: a wider range is not worth hanging on
 _CODES = 4  # of an owner per clause of a line; with more, most groups would be empty
-_DIRECT = 4  # possible pairs of attributes per range up to which pairs are counted in a table, not sorted
-_LINES = 64  # most lines; those with the most clauses are taken, as every event looks at all of them
+_DIRECT = 4  # up to this many possible pairs of attributes per range, pairs are counted in a table, not sorted
+_LINES = 64  # at most; lines with the most clauses are taken, as every event looks at all lines
 
 
 class Compounds(NamedTuple):

@@ -30,10 +30,10 @@ from gpumatch.subscriptions.block import Attributes
 
 _CELLS = 16  # most cells that one clause may hang in
 _POSTINGS = 6  # most postings in grids, times the number of clauses; clauses in few cells go first
-_PER_CELL = 1  # clauses per cell at which the size of the finest grid of two attributes aims
-_PAYS = 128  # clauses below which a grid does not pay for its look-ups
-_PAIR, _RECORD = 75.0, 6.0  # nanoseconds: two attributes that are looked up together, and a posting
-_BEHIND = 1 << 60  # added to sort keys of clauses outside grids
+_PER_CELL = 1  # clauses per cell; the size of the finest grid of two attributes is chosen for this
+_PAYS = 128  # with fewer clauses, a grid does not pay for its look-ups
+_PAIR, _RECORD = 75.0, 6.0  # nanoseconds per two attributes that are looked up together, and per posting
+_BEHIND = 1 << 60  # added to sort keys of clauses outside grids, which come last
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ ARRAYS = {
 class _Grids(NamedTuple):
     """Which of some clauses hang in grids, and where."""
 
-    held: Array  # bool per clause; the others are per clause in a grid, or per grid
+    gridded: Array  # bool per clause; the others are per clause in a grid, or per grid
     grid: Array
     owner: Array  # position of the predicate on the grid's owner
     partner: Array
@@ -92,8 +92,8 @@ def _grids(access: int, given: Input, clauses: Array) -> _Grids:
     one, two = np.full(len(clauses), -1, np.int64), np.full(len(clauses), -1, np.int64)
     if access == 2:
         kernels.find_pairs(table.clause_ptr, table.predicate, given.attributes.multi, clauses, one, two)
-    held = two >= 0
-    one, two = one[held], two[held]
+    gridded = two >= 0
+    one, two = one[gridded], two[gridded]
     swap = table.predicate[one] > table.predicate[two]
     one, two = np.where(swap, two, one), np.where(swap, one, two)
     depth = bits_of(given.book.counts())
@@ -106,9 +106,9 @@ def _grids(access: int, given: Input, clauses: Array) -> _Grids:
     )
     kept = sizes[grid] >= _PAYS
     kept &= count <= _most_cells(count[kept], _POSTINGS * len(clauses))
-    held[held] = kept
+    gridded[gridded] = kept
     used, grid = np.unique(grid[kept], return_inverse=True)
-    return _owned(width, depth, held, grid, (one[kept], two[kept]), tuple(c[first[used]] for c in columns))
+    return _owned(width, depth, gridded, grid, (one[kept], two[kept]), tuple(c[first[used]] for c in columns))
 
 
 def _numbered(columns: tuple[Array, ...], sizes: tuple[int, ...]) -> Array:
@@ -135,7 +135,7 @@ def _most_cells(count: Array, room: int) -> int:
 
 
 def _owned(
-    width: int, depth: Array, held: Array, grid: Array, pairs: tuple[Array, Array], grids: tuple[Array, ...]
+    width: int, depth: Array, gridded: Array, grid: Array, pairs: tuple[Array, Array], grids: tuple[Array, ...]
 ) -> _Grids:
     """Grids by owner. An attribute that has grids with very many others owns few: the others own them, a few each."""
     a, b, bits_a, bits_b = (column.astype(np.int64) for column in grids)
@@ -151,7 +151,7 @@ def _owned(
     facts = base[:-1] << 24 | (depth[owner] - owner_bits) << 16 | (depth[partner] - partner_bits) << 8 | partner_bits
     turned, (one, two) = swap[grid], pairs
     return _Grids(
-        held,
+        gridded,
         number[grid],
         np.where(turned, two, one),
         np.where(turned, one, two),
@@ -175,7 +175,7 @@ def _place(params: PstHash, given: Input, clauses: Array) -> Array:
     grids = _grids(params.access, given, clauses)
     behind = by_access(params, given, clauses)
     keys = np.where(behind == np.iinfo(np.int64).max, behind, behind + _BEHIND)
-    keys[grids.held] = _first_cells(given, grids)[0]
+    keys[grids.gridded] = _first_cells(given, grids)[0]
     return keys
 
 
@@ -184,7 +184,7 @@ def _build(params: PstHash, given: Input) -> dict[str, Array]:
     attributes, book, table, first, last = given[:5]
     grids = _grids(params.access, given, np.arange(first, last))
     inside = len(grids.grid)
-    assert grids.held[:inside].all(), "clauses in grids come first"
+    assert grids.gridded[:inside].all(), "clauses in grids come first"
     cell_ptr = _first_cells(given, grids)[1]
     filter_shift = bits_of(-(-book.counts() // CELLS))
     pairs = np.empty(kernels.RECORD * int(cell_ptr[-1]), np.uint32)
@@ -206,7 +206,7 @@ def _build(params: PstHash, given: Input) -> dict[str, Array]:
 
 
 def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
-    """Grids lead to cells that there are, and postings to attributes and clauses."""
+    """Grids must lead to existing cells, and postings to attributes and clauses."""
     yield from postings.validate(index, around)
     a, counts, multi = index.arrays, around.counts, around.attributes.multi
     owner, partner = np.repeat(np.arange(len(counts)), np.diff(a["grid_ptr"])), a["grid_partner"]
@@ -216,7 +216,7 @@ def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
         yield from between("grid_facts", one, 0, 31)
     reach = ((counts[owner] - 1) >> shift << bits) + ((counts[partner] - 1) >> other)
     yield from between("grid_facts", base, 0, around.sizes["cells"] - 1 - reach)
-    yield from refused("grid_partner", partner, multi[owner] & multi[partner], "no list beside a list")
+    yield from refused("grid_partner", partner, multi[owner] & multi[partner], "at most one list in a grid")
     one, two, clause = a["pairs"].reshape(-1, kernels.RECORD).T
     yield from postings.filter_problems("pairs", one, len(counts))
     yield from postings.filter_problems("pairs", two, len(counts))

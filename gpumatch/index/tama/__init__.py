@@ -31,17 +31,17 @@ from gpumatch.subscriptions.block import Attributes
 _MOST_LEVELS = 31  # codes are int32
 _ENOUGH = 16  # most levels by default: more save hardly any checks, and cost two postings per range each
 _AT_ONCE = 16  # observed events matched together: each may find everything
-_PLENTY = 1 << 23  # answers checked at most before levels are accepted or not
+_PLENTY = 1 << 23  # most answers checked before levels are accepted or rejected
 _SLACK = 3  # standard deviations by which a measured rate must clear the bound
-_ALL_CHECKED = 4096  # events up to which all are checked
-_STEP = 16  # after them, one in this many is
+_ALL_CHECKED = 4096  # this many events at the start are all checked
+_STEP = 16  # and then one event in this many
 _COUNT = 2.5  # nanoseconds per counted hit
 _UNSEEN = "no events were observed before it was built; observe() some, then compact()"
 
 
 @dataclass(frozen=True, slots=True)
 class Tama(IndexParams):
-    """Count the satisfied predicates of every subscription that an event meets.
+    """Count the predicates of every subscription that an event satisfies.
 
     ``levels``: how often the codes of an attribute are halved; by default often enough to tell them all apart, but at
     most 16 times. Results are verified, unless ``approximate``: then they have every match and some more. ``stats()``
@@ -66,17 +66,17 @@ class Tama(IndexParams):
     def __post_init__(self) -> None:
         whole = isinstance(self.levels, int) and not isinstance(self.levels, bool)
         if self.levels is not None and not (whole and 0 <= self.levels <= _MOST_LEVELS):
-            raise SchemaError(f"Tama's levels are a whole number from 0 to {_MOST_LEVELS}, found {self.levels!r}")
+            raise SchemaError(f"Tama's levels must be a whole number from 0 to {_MOST_LEVELS}, found {self.levels!r}")
         number = isinstance(self.max_fpr, (int, float)) and not isinstance(self.max_fpr, bool)
         if self.max_fpr is not None and not (number and 0 < self.max_fpr < 1):
-            raise SchemaError(f"Tama's max_fpr is a number between 0 and 1, found {self.max_fpr!r}")
+            raise SchemaError(f"Tama's max_fpr must be a number between 0 and 1, found {self.max_fpr!r}")
         if self.levels is not None and self.max_fpr is not None:
             raise SchemaError("Tama takes levels or max_fpr, found both; leave one out")
         if not isinstance(self.approximate, bool):
-            raise SchemaError(f"Tama's approximate is True or False, found {self.approximate!r}")
+            raise SchemaError(f"Tama's approximate must be True or False, found {self.approximate!r}")
         if self.separation not in ("codes", "events"):
             raise SchemaError(
-                f"Tama's separation is 'codes', or 'events' for those given to observe(), found {self.separation!r}"
+                f"Tama's separation must be 'codes' or 'events' for those given to observe(), found {self.separation!r}"
             )
 
 
@@ -228,12 +228,12 @@ def _levels(params: Tama, share: float, given: Input, cutting: CodedEvents, meas
         tables = _tables(replace(params, approximate=True), given, cutting, levels)
         return _is_below(share, FlatIndex(params, given.first, given.last, tables), given, measuring)
 
-    # More levels may now and then keep it less well; but the levels taken were measured, or round nothing.
+    # More levels may at times do worse, but the levels taken were measured, or round nothing.
     return bisect_left(range(deepest), True, key=keeps)
 
 
 def _is_below(share: float, index: FlatIndex, given: Input, events: CodedEvents) -> bool:
-    """Is the false share of results so far below this that it will be for other events of their kind, too?
+    """Is the false share of results so far below this that it will stay below for other events of their kind?
 
     Rare events may be missing: one more is assumed, with the most results and all of them false.
     """
@@ -251,7 +251,7 @@ def _is_below(share: float, index: FlatIndex, given: Input, events: CodedEvents)
 
 
 def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
-    """Codes lead to nodes of their attribute, and postings there to clauses, or to predicates on lists."""
+    """Codes must lead to nodes of their attribute, and postings there to clauses, or to predicates on lists."""
     yield from whole("observed", index.meta["observed"], 0, 1 << 62)
     a, counts, nodes = index.arrays, around.counts, around.sizes["nodes"]
     base, facts, top, table = a["directory"].reshape(-1, kernels.WORDS).T
@@ -269,17 +269,17 @@ def _validate(index: FlatIndex, around: Around) -> Iterator[Problem]:
         base = base + np.where(heights > 0, kernels.BRICK * ((top >> 3) + 1), 0)
         yield from between("directory", base, 0, ends)
         top, heights = top >> 4, heights >> 4
-    held = np.where(around.attributes.multi, len(a["owner"]), around.sizes["clauses"])
+    limit = np.where(around.attributes.multi, len(a["owner"]), around.sizes["clauses"])
     starts = a["node_ptr"][a["directory"][kernels.BASE :: kernels.WORDS]].astype(np.int64)
-    yield from _numbers(a["postings"], starts, held)
+    yield from _numbers(a["postings"], starts, limit)
 
 
-def _numbers(postings: Array, starts: Array, held: Array) -> Iterator[Problem]:
-    """Those in the postings of each attribute, which begin where ``starts`` says, are below ``held``."""
+def _numbers(postings: Array, starts: Array, limit: Array) -> Iterator[Problem]:
+    """Numbers in the postings of each attribute, which begin at ``starts``, must be below its ``limit``."""
     some = np.flatnonzero(np.diff(starts, append=len(postings) - kernels.PADDING))
     if len(some):
         most = np.maximum.reduceat(postings[: -kernels.PADDING], starts[some]) >> 1
-        yield from between("postings", most, 0, held[some] - 1)
+        yield from between("postings", most, 0, limit[some] - 1)
 
 
 def _match(
@@ -287,7 +287,7 @@ def _match(
 ) -> tuple[Array, Array]:
     length = len(events.ptr) - 1
     approximate = isinstance(index.params, Tama) and index.params.approximate
-    if once or not approximate:  # shared rows have another rate, the paper's of interfaces
+    if once or not approximate:  # shared rows have a different rate, the paper's for interfaces
         return _run(index, attributes, table, events, once, np.zeros(length, np.bool_))[:2]
     weight = weights(work, length)
     offsets, rows, false = _run(index, attributes, table, events, once, weight > 0)
@@ -321,7 +321,7 @@ def _run(
 def weights(work: Workspace, events: int) -> Array:
     """How many events each of the next ones stands for when false answers are counted; 0: it is not checked.
 
-    Events to check are chosen at random, since events may come in turns.
+    Events to check are chosen at random, since events may arrive in a regular pattern.
     """
     first = work.count("events", events)
     later = _STEP * (np.random.default_rng(first).random(events) < 1 / _STEP)

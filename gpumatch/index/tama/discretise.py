@@ -34,12 +34,12 @@ class Line:
         if not 0 <= self.levels <= _MOST_LEVELS:
             raise SchemaError(f"a line has 0 to {_MOST_LEVELS} levels, found {self.levels}")
         if not self.low < self.high:
-            raise SchemaError(f"a line goes from a number to a larger one, found {self.low} to {self.high}")
+            raise SchemaError(f"a line must go from a number to a larger one, found {self.low} to {self.high}")
         if self.cuts is not None and len(self.cuts) != (1 << self.levels) - 1:
-            raise SchemaError(f"{1 << self.levels} cells have one cut less between them, found {len(self.cuts)}")
+            raise SchemaError(f"{1 << self.levels} cells need one cut less than cells, found {len(self.cuts)}")
 
     def finest(self, values: Any) -> Array:
-        """The finest cell of each value; does not fall as values rise."""
+        """The finest cell of each value; never falls as values rise."""
         values = np.asarray(values, np.float64)
         outside = ~((values >= self.low) & (values <= self.high))
         if outside.any():

@@ -1,4 +1,4 @@
-"""TAMA: trees of all predicates, laid in bricks of four levels."""
+"""TAMA: trees of all predicates, laid out in bricks of four levels."""
 
 from __future__ import annotations
 

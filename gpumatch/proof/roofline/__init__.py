@@ -1,4 +1,4 @@
-"""Bounds on what a GPU can do with a workload: memory and work of kernels, counted on the CPU, over published rates.
+"""Bounds on what a GPU can do with a workload: kernels' memory and work, counted on the CPU, over published rates.
 
 Nothing here is a measurement. A bound is a number of events per second that a device cannot exceed, if every kernel
 runs at the rate of its scarcest resource, and kernels follow each other without a pause.

@@ -34,7 +34,7 @@ class Touched:
     def in_batch(self, batch: int) -> tuple[float, float]:
         """Sectors that a batch of events reads in an array that they share, and how many of these are distinct.
 
-        As if reads were spread evenly over as many sectors as make those of the counted events repeat as they did.
+        Reads are assumed to be spread evenly, over so many sectors that the counted events' reads repeat as observed.
         """
         taken = self.sectors * batch / self.events
         even = _even(self.sectors, self.distinct, self.size)
@@ -74,7 +74,7 @@ class Cost:
     def memory_bytes(self, l2: int, batch: int) -> float:
         """Bytes that must come from memory or go there, with this much L2.
 
-        Of arrays in order, what exceeds L2. Of others every sector once per batch and, if all of them exceed L2,
+        For arrays in order, what exceeds L2. For others, every sector once per batch and, if all of them exceed L2,
         again as often as L2 cannot have kept it; but an event's own slice is in use only for a short time.
         """
         streamed = max(self.read + self.written - l2 / batch, 0.0)
@@ -143,7 +143,7 @@ class Bound:
 
 
 def bound(costs: Sequence[Cost], transfer: Transfer, gpu: Gpu, batch: int) -> Bound:
-    """The bound of kernels in sequence. Copies run beside them and are reported separately."""
+    """The bound of kernels in sequence. Copies run alongside and are reported separately."""
     times = [cost.seconds(gpu, batch) for cost in costs]
     slowest = [max(time, key=time.__getitem__) for time in times]
     spent = [time[limit] for time, limit in zip(times, slowest, strict=True)]

@@ -59,7 +59,7 @@ def _search(sample: Sample, book: Codebook, pairs: list[tuple[Array, Array | Str
         "events.encode_mixed" if mixed else "events.encode",
         read=read * per,
         written=written * per,
-        touched=tuple(touched if mixed else touched[1:]),  # for one attribute the guide stays near
+        touched=tuple(touched if mixed else touched[1:]),  # for one attribute the guide stays in cache
         instructions=instructions * per,
     )
 

@@ -15,8 +15,8 @@ from gpumatch.proof.roofline.trace import Counted
 
 ASSUMPTIONS = (
     "Bounds, not measurements: what the kernels touch, counted on the CPU over the same arrays, over published rates.",
-    "Every kernel runs at the rate of its scarcest resource, one after another, without launches, waiting or latency.",
-    f"Memory: arrays in order as far as they exceed L2; of others each sector of {SECTOR} bytes once per batch, and "
+    "Every kernel runs at the rate of its scarcest resource, one after another, without launches, waits or latency.",
+    f"Memory: arrays in order as far as they exceed L2; for others each sector of {SECTOR} bytes once per batch, and "
     "again as often as L2 cannot have kept it, if reads are spread evenly.",
     f"L2: all loads and stores, {SLICE} bytes per clock and slice; only the A100's rate is published.",
     f"Shared memory: {BANKS} bytes per clock and multiprocessor, bank conflicts counted. L1 costs nothing.",
@@ -24,7 +24,7 @@ ASSUMPTIONS = (
     f"Instructions: those of {LANES} threads per clock and multiprocessor; as many per step as in the machine code for "
     "sm_90, where threads of a warp wait for the slowest.",
     "Output: all work on matches once they are found. Transfer: 16 lanes of PCIe, events in and matches out; it runs "
-    "beside the kernels and is not included in the bound.",
+    "alongside the kernels and is not included in the bound.",
 )
 
 
@@ -105,7 +105,7 @@ def to_json(several: Sequence[Counted], gpus: Sequence[Gpu]) -> dict[str, Any]:
 
 
 def _rounded(given: Any) -> Any:
-    """Numbers with four digits: counts of a sample are no more precise."""
+    """Numbers with four digits: counts from a sample are no more precise."""
     if isinstance(given, dict):
         return {name: _rounded(value) for name, value in given.items()}
     if isinstance(given, list):

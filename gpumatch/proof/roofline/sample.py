@@ -1,4 +1,4 @@
-"""Coded events whose matching is counted, and code that the counting of all kernels shares.
+"""Coded events whose matching is counted, and code that the counts of all kernels share.
 
 Instructions per step were read off the machine code of the kernels for sm_90; other devices differ little.
 """
@@ -21,9 +21,9 @@ BUDGET = 1 << 29  # bytes of a buffer, as on the device
 MOST_EVENTS = 1 << 16  # most that the device matches together
 ENOUGH = 1024  # with fewer, bitsets of all clauses together do not pay
 KEY = 8  # bytes
-_SLOT = 103  # instructions of a thread that finds its slot's run and its position there
-_SEARCH, _SEARCHES = 27, 9  # a step of the search for a run, and the work before
-_KEEP, _SOME, _RANK = 20, 13, 104  # of every thread to keep a key; more if one of its block does; of its warp
+_SLOT = 103  # instructions of a thread that finds its slot's run and its position in it
+_SEARCH, _SEARCHES = 27, 9  # a step of the search for a run, and the work before it
+_KEEP, _SOME, _RANK = 20, 13, 104  # of every thread, to keep a key; more if one of its block does, and one of its warp
 ANSWER = 128  # bytes of shared memory delivered in one access
 _RANK_ANSWERS = 4.5  # words of bits that a warp reads to rank its keys, on average
 _COMPACT, _COMPACT_KEY = 33, 24
@@ -107,7 +107,7 @@ def warp_steps(steps: Array) -> int:
 
 
 class Runs(NamedTuple):
-    """Stretches of lists that events look at."""
+    """Slices of lists that events look at."""
 
     start: Array
     length: Array
@@ -202,7 +202,7 @@ def slot_finding(runs: Runs) -> tuple[int, float]:
 
 
 def runs_of_tiles(sample: Sample, runs: int, tiles: int) -> Cost:
-    """The search for the runs of tiles' first slots, by array functions: neighbours share all steps except the last."""
+    """The search for the runs of tiles' first slots, with array functions; neighbours share all steps but the last."""
     per = 1 / sample.events
     steps = math.log2(max(runs * sample.batch * per, 2))
     return Cost(

@@ -4,22 +4,22 @@ A broker knows its own clusters; D-DBR is MERC with one cluster. Algorithm 1, th
 forwarding by edge brokers, are written here as one rule about state instead of about arrivals, so that no order of
 arrival can break it:
 
-* an advertisement that a broker has from a client, or from another cluster, is known to all brokers of a cluster;
-* a subscription that it has from a client, or from another cluster, is known to those brokers of a cluster that told
-  it of an overlapping advertisement;
-* neither enters a cluster that every way to it has passed: messages carry this trail.
+* an advertisement from a client, or from another cluster, is known to all brokers of a cluster;
+* a subscription from a client, or from another cluster, is known to those brokers of a cluster that sent an overlapping
+  advertisement;
+* neither enters a cluster that every route to it has passed: messages carry this trail.
 
 Whenever something comes or goes, the broker compares what others should know with what it has told them, and sends the
-difference. An edge broker keeps its entries per cluster, and forwards them with its own number as the source. It does
-not forget a subscription before its client withdraws it, even if whoever told it says that it is no longer needed: if
-ways could go as well as come, trails could change for ever in a cycle of clusters; so they only get shorter.
-Several edge brokers between the same clusters all do so, and clusters may lie in a cycle: entries then exist along all
-ways, and events arrive as long as one of these is left. Destinations drop the events that they have seen.
+difference. An edge broker keeps its entries per cluster, and forwards them with its own number as the source. It keeps
+a subscription until its client withdraws it, even if the broker that sent it says that it is no longer needed: if
+routes could go as well as come, trails could change for ever in a cycle of clusters; this way they only get shorter.
+Several edge brokers between the same clusters all do this, and clusters may form a cycle: entries then exist along all
+routes, and events arrive as long as one of these is left. Destinations drop events that they have seen.
 
 An event is matched against the subscriptions of the *other* clusters (Algorithm 3 prints the tables of advertisements).
 It enters a cluster for a subscription whose trail does not contain the cluster that it came from, and goes from one
-broker to each destination only once. It may enter a cluster that it has seen on its own way: were that forbidden, a
-first copy on a detour could hold back the one for which a subscription has laid the way.
+broker to each destination only once. It may enter a cluster that it has already passed: otherwise a first copy on a
+detour could block the one for which a subscription has opened the route.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Kind: TypeAlias = "type[Advertisement] | type[Subscription]"
 class Broker:
     """One broker. Ids of advertisements, subscriptions and events are given to it and must all differ.
 
-    ``clusters``: by number, the brokers of each cluster that it belongs to and the topology inside.
+    ``clusters``: by number, the brokers of each of its clusters, and the topology inside.
     It permanently remembers the events that it has seen, and the last serial number of everything it was told.
     """
 
@@ -105,7 +105,7 @@ class Broker:
 
     def _from_client(self, table: RoutingTable, id: int, client: Hashable, expression: Expr | str) -> Outcome:
         if id in self._known or id in self._ended:
-            raise RoutingError(f"broker {self.number} knows an advertisement or subscription {id} already")
+            raise RoutingError(f"broker {self.number} already knows an advertisement or subscription {id}")
         entry = table.insert(id, expression, client)
         self._known[id] = Known(entry.prepared, local=True)
         return self._tell(id, Advertisement if table is self.local_advertisements else Subscription)
@@ -150,7 +150,7 @@ class Broker:
         member = (message.cluster, message.source)
         tables, known = self.clusters[message.cluster], self._known.get(message.id)
         if isinstance(message, Subscription) and message.unneeded:
-            if len(self.clusters) > 1:  # an edge broker keeps its ways
+            if len(self.clusters) > 1:  # an edge broker keeps its routes
                 return Outcome()
             tables.remove(message.id, message.source)
             if known is not None:
@@ -233,7 +233,7 @@ class Broker:
         return self.multicast(Event(*self._header(id, new, cluster, trail | {cluster}), values=values))
 
     def _tell(self, id: int, kind: _Kind, only: Member | None = None) -> Outcome:
-        """Send what others, or only one of them, should know about something and do not, or know without need."""
+        """Tell others, or only one of them, what they should know about something, or no longer need to know."""
         known = self._known[id]
         wanted = self._wanted(known, kind, only)
         told = [member for member in known.told if only in (None, member)]
@@ -251,7 +251,7 @@ class Broker:
         outcome, expression = Outcome(), known.prepared.expression
         for (cluster, trail), brokers in news.items():
             outcome.add(self.multicast(kind(*self._header(id, brokers, cluster, trail), expression=expression)))
-        for cluster, brokers in gone.items():  # only subscriptions: an advertisement has ways until it ends
+        for cluster, brokers in gone.items():  # only subscriptions: an advertisement keeps its routes until it ends
             header = self._header(id, brokers, cluster, NOWHERE)
             outcome.add(self.multicast(Subscription(*header, expression=expression, unneeded=True)))
         return outcome
@@ -285,5 +285,5 @@ def check_covered(advertisements: RoutingTable, client: Hashable, events: Mappin
             known = f"it advertises {' | '.join(offered)}" if offered else "it has none here"
             raise RoutingError(
                 f"event {at} of {len(events)}, {dict(values)!r}, satisfies no advertisement of client {client!r}: "
-                f"{known}; advertise what it publishes first, at the broker where it publishes"
+                f"{known}; advertise events before publishing them, at the same broker"
             )

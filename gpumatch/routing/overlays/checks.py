@@ -17,7 +17,7 @@ def expect(what: str, given: Any, *kinds: type, hint: str = "") -> None:
         return
     names = ["a number" if kind is Real else kind.__name__ for kind in kinds]
     if "Topology" in names and hasattr(given, "is_directed"):
-        hint = "from_networkx(graph) makes a Topology of a networkx graph"
+        hint = "from_networkx(graph) turns a networkx graph into a Topology"
     elif "Topology" in names and hasattr(given, "topology"):
         hint = f"pass the .topology of the {type(given).__name__}"
     raise RoutingError(f"{what}: expected {' or '.join(names)}, found {_found(given)}{hint and f'; {hint}'}")

@@ -1,6 +1,6 @@
-"""MERC's clusters: sets of brokers that know each other, joined by edge brokers that belong to several.
+"""MERC's clusters: sets of brokers that know each other, joined by edge brokers that are in several.
 
-Two clusters may share several edge brokers, and clusters may lie in a cycle.
+Two clusters may share several edge brokers, and clusters may form a cycle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Clusters:
     """A topology and the brokers of each of its clusters.
 
     ``members``: a sequence of broker numbers per cluster; kept as int64, ascending. Every broker is in at least one
-    and every link lies inside at least one. A cluster need not be connected in itself, as after a failure.
+    and every link inside at least one. A cluster need not be connected in itself, for instance after a failure.
     """
 
     topology: Topology
@@ -44,9 +44,9 @@ class Clusters:
     def grow(cls, topology: Topology, size: int, seed: int = 0) -> Clusters:
         """Clusters for a topology without any: each grows from a random broker to its neighbours, up to ``size``.
 
-        A cluster enclosed by others stays smaller. Of a link between two clusters, the end with more links to the other
-        cluster joins that, too, so clusters end up larger than ``size``, and much larger if links are not local. Each
-        cluster is connected in itself and none lies inside another.
+        A cluster enclosed by others stays smaller. For each link between two clusters, the end with more links to the
+        other cluster joins that one too, so clusters end up larger than ``size``, and much larger if links are not
+        local. Each cluster is connected in itself, and none is inside another.
         """
         expect("topology", topology, Topology)
         if whole("size", size) < 1:
@@ -66,14 +66,14 @@ class Clusters:
     def _check(self) -> None:
         alone = np.flatnonzero(np.diff(self._by_broker[0]) == 0)
         if len(alone):
-            raise RoutingError(f"broker {alone[0]} is in no cluster: every broker belongs to at least one")
+            raise RoutingError(f"broker {alone[0]} is in no cluster: every broker must be in at least one")
         inside = np.zeros(len(self.topology.links), bool)
         for brokers in self.members:
             inside |= self._within(brokers)
         if not inside.all():
             a, b = self.topology.links[~inside][0]
             raise RoutingError(
-                f"the link {a}-{b} lies in no cluster: make one of its ends an edge broker, a member of both clusters"
+                f"the link {a}-{b} is in no cluster: make one of its ends an edge broker, a member of both clusters"
             )
 
     def __len__(self) -> int:
@@ -93,14 +93,14 @@ class Clusters:
         return offsets, np.repeat(np.arange(len(sizes)), sizes)[order]
 
     def clusters_of(self, broker: int) -> Array:
-        """The clusters that a broker belongs to, ascending."""
+        """The clusters that a broker is in, ascending."""
         check_broker(broker, self.topology.brokers)
         offsets, clusters = self._by_broker
         return clusters[offsets[broker] : offsets[broker + 1]]
 
     @cached_property
     def edge_brokers(self) -> Array:
-        """The brokers that belong to more than one cluster, ascending."""
+        """The brokers that are in more than one cluster, ascending."""
         return np.flatnonzero(np.diff(self._by_broker[0]) > 1)
 
     def sub(self, cluster: int) -> Topology:

@@ -1,6 +1,6 @@
 """Filter-based routing on overlays with cycles, the baseline: a tree per advertisement, events matched at every hop.
 
-An advertisement is flooded; the neighbour that a broker first has it from is the broker's parent in its tree. A
+An advertisement is flooded; the neighbour from which a broker first gets it is the broker's parent in its tree. A
 subscription goes up the tree of every advertisement that it overlaps and is stored at every broker on the way, once
 for each tree. An event goes down the tree of one advertisement that covers it. Trees are not repaired: after a failure
 messages over the lost link or broker are lost.

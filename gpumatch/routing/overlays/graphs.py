@@ -1,10 +1,10 @@
 """Overlays for experiments: random, Waxman and transit-stub graphs, connected and with an exact number of links.
 
 Every pair of brokers draws a number and the pairs with the lowest become links: a uniform draw among the graphs with
-that many links. If it is not connected, it is mended: the links of a minimum spanning tree over the same numbers
-replace the highest of the others. Against graphs redrawn until one is connected, mean distances are the same
-to 0.1 % at degree 6 (100 and 700 brokers, where one draw of three and four of five are mended), and 1.5 % shorter for
-70 brokers of degree 3, where one draw in fifty is connected.
+that many links. If the graph is not connected, it is repaired: the links of a minimum spanning tree over the same
+numbers replace the highest of the others. Compared with graphs redrawn until one is connected, mean distances are the
+same to 0.1 % at degree 6 (100 and 700 brokers, where one draw in three and four in five are repaired), and 1.5 %
+shorter for 70 brokers of degree 3, where one draw in fifty is connected.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _link_count(brokers: int, degree: float) -> int:
     least, most = max(brokers - 1, 0), _pair_count(brokers)
     links = round(brokers * degree / 2) if isfinite(degree) else -1
     if brokers > _MOST:
-        raise RoutingError(f"brokers: expected at most {_MOST:,}, as every pair is drawn for, found {brokers:,}")
+        raise RoutingError(f"brokers: expected at most {_MOST:,}, since every pair takes a draw, found {brokers:,}")
     if brokers < 1 or not least <= links <= most:
         raise RoutingError(
             f"no connected graph has {brokers} brokers of mean degree {degree:g}: "

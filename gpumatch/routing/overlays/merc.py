@@ -1,4 +1,4 @@
-"""A broker's memory of its clusters, and of what it has told whom there."""
+"""What a broker remembers of its clusters, and of what it has told whom there."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ClusterTables:
 
 @dataclass(slots=True)
 class Known:
-    """An advertisement or a subscription: whom a broker has it from, and whom it has told."""
+    """An advertisement or a subscription: from whom a broker has it, and whom it has told."""
 
     prepared: Prepared
     local: bool = False  # from a client
@@ -64,11 +64,11 @@ class Known:
     ever_told: dict[Member, None] = field(default_factory=dict)
 
     def trail_into(self, cluster: int) -> Trail | None:
-        """The common trail of all ways on which it may enter a cluster; None if there is no way.
+        """The common trail of all routes on which it may enter a cluster; None if there is no route.
 
-        Forbidding only what *every* way has passed keeps all other ways open for when brokers fail.
+        Forbidding only what *every* route has passed keeps all others open in case brokers fail.
         """
-        ways = [trail for (origin, _), trail in self.entries.items() if origin != cluster and cluster not in trail]
+        routes = [trail for (origin, _), trail in self.entries.items() if origin != cluster and cluster not in trail]
         if self.local:
             return NOWHERE
-        return frozenset.intersection(*ways) if ways else None
+        return frozenset.intersection(*routes) if routes else None

@@ -13,12 +13,12 @@ from gpumatch.expr import Expr
 class Message:
     """The header.
 
-    ``id``: of the advertisement, subscription or event, which keeps it all the way.
+    ``id``: of the advertisement, subscription or event, the same on every hop.
     ``source``: the broker that sent it to the ``destinations``: that of its client or, in MERC, the edge broker through
     which it entered the cluster.
-    ``cluster``: the cluster in which it travels. ``trail``: the clusters that it has entered on every way to here,
+    ``cluster``: the cluster in which it travels. ``trail``: the clusters that it has entered on every route to here,
     including this one.
-    ``serial``: counts the messages of the source, so that of two about one thing the later one is known.
+    ``serial``: counts the messages of the source, to show which of two about the same thing is the later one.
     """
 
     id: int

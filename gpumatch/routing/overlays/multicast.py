@@ -130,7 +130,7 @@ def _csr(given: tuple[Any, ...], events: int, brokers: int) -> tuple[Array, Arra
     offsets, wanted = (whole_numbers("destinations", one) for one in given)
     if offsets.shape != (events + 1,) or wanted.ndim != 1:
         raise RoutingError(
-            f"destinations: expected {events + 1} offsets and a line of brokers, "
+            f"destinations: expected {events + 1} offsets, and brokers in one dimension, "
             f"found shapes {offsets.shape} and {wanted.shape}"
         )
     if offsets[0] != 0 or offsets[-1] != len(wanted) or (np.diff(offsets) < 0).any():

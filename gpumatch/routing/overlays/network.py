@@ -4,7 +4,7 @@ Time passes in steps: in a step every message under way crosses one link. Everyt
 
 D-DBR and MERC. After a failure all brokers of the overlay, or of the clusters concerned, immediately get new TRTs and
 SPRTs; one overlay update message is counted for each of them. A broker holds a message until the next hop has it: if
-the link or the next hop is lost, it sends the message by another way. What a broker holds is gone if it fails; then the
+the link or the next hop is lost, it sends the message another way. What a broker holds is gone if it fails; then the
 source, which keeps a message until all its destinations have acknowledged it, sends it again. It also does so for
 destinations that the holder no longer has a path to. What neither can send waits until one can (``pending``), and so do
 messages to a broker that is down. Acknowledgements themselves are not modelled as messages. In MERC the source is the
@@ -188,7 +188,7 @@ class Network:
         return waiting
 
     def _has(self, broker: int, message: Message) -> bool:
-        """Whether a broker has an event, which may have come by another way in MERC."""
+        """Whether a broker has an event, which may have come another way in MERC."""
         return isinstance(message, Event) and self.brokers[broker].saw(message.id)
 
     def _do(self, broker: int, outcome: Outcome) -> None:
@@ -205,7 +205,7 @@ class Network:
             self._send_again(broker, message)
 
     def _send_again(self, holder: int, message: Message) -> None:
-        """Send a copy that was held up by another way: from its holder, or else from the source."""
+        """Resend a copy that was held up: from its holder by another route, or else from the source."""
         if not self.topology.up[holder]:
             holder = message.source  # which keeps it, even while it is down
         for number in (holder, message.source):
@@ -227,7 +227,7 @@ class Network:
         """A link is lost, with the messages on it."""
         link = self._link(a, b)
         if link in self._cut:
-            raise RoutingError(f"the link {a}-{b} is lost already")
+            raise RoutingError(f"the link {a}-{b} is already lost")
         self._cut.add(link)
         self._changed({a, b})
 
@@ -242,7 +242,7 @@ class Network:
         """A broker is down, and messages on their way to or from it are lost."""
         check_broker(broker, len(self.brokers))
         if not self.topology.up[broker]:
-            raise RoutingError(f"broker {broker} is down already")
+            raise RoutingError(f"broker {broker} is already down")
         self._down.add(broker)
         self._changed({broker})
 

@@ -3,8 +3,8 @@
 An advertisement is an expression too: its publisher promises that all its events satisfy it. It and a subscription
 overlap if ``advertisement AND subscription`` can be true. The answer is exact if both consist of clauses alone. What an
 expression keeps as a program, because it would grow too large when multiplied out, is assumed to be satisfiable: then a
-subscription may be sent to a publisher in vain, but is never withheld. The same goes for patterns other than prefixes,
-and for strings at the upper end of a prefix that only bytes outside UTF-8 could fill.
+subscription may be sent to a publisher needlessly, but is never withheld. The same goes for patterns other than
+prefixes, and for strings at the upper end of a prefix that only bytes outside UTF-8 could fill.
 """
 
 from __future__ import annotations

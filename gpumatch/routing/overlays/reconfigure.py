@@ -1,8 +1,8 @@
-"""An overlay that follows its traffic: brokers that talk much get links, in exchange for those that matter least.
+"""An overlay that follows its traffic: busy pairs of brokers get links, in exchange for those that matter least.
 
 The gain of a missing link is the hops it saves its two ends, times their messages; the loss of an existing one, the
 extra hops without it. In turn every broker picks its best gain, and the link is made if that exceeds what both ends
-lose where they must drop a link for it. Only the traffic of the two ends counts, as in the thesis: an exchange may
+lose if they must drop a link for it. Only the traffic of the two ends counts, as in the thesis: an exchange may
 lengthen the paths of others, and two may be exchanged back and forth for ever. Hence the bound on rounds, and
 ``only_better``, which makes an exchange only if all traffic together takes fewer hops.
 """
@@ -54,7 +54,7 @@ def reconfigure(
     seed: int | None = None,
     only_better: bool = False,
 ) -> Reconfiguration:
-    """Give brokers that talk much a link of their own, in exchange for others if they already have ``max_degree``.
+    """Give busy pairs of brokers a link of their own, in exchange for others if they already have ``max_degree``.
 
     ``rates``: messages (n, n), from each broker to each; what two brokers send each other adds up. They take turns by
     number or, with a ``seed``, in a random order for each round, until a round changes nothing or ``rounds`` are over.

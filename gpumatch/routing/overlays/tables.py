@@ -64,7 +64,7 @@ class RoutingTable:
     def insert(self, id: Hashable, expression: Expr | str, source: Hashable) -> Entry:
         """Add an expression from this source; one that does not suit the schema is an error now."""
         if id in self._entries:
-            raise RoutingError(f"the routing table has an entry {id!r} already; remove it first")
+            raise RoutingError(f"the routing table already has an entry {id!r}; remove it first")
         entry = Entry(id, source, self._overlaps.prepare(expression))
         number = self._numbers.setdefault(source, len(self._sources))
         if number == len(self._sources):

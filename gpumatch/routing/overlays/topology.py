@@ -170,14 +170,14 @@ class Topology:
         kept = self._minus(drop)
         there = np.isin(_keys(new, self.brokers), _keys(kept, self.brokers))
         down = ~self.up[new].all(axis=1)
-        for bad, why in ((there, "is there already"), (down, "has an end that is down")):
+        for bad, why in ((there, "already exists"), (down, "has an end that is down")):
             if bad.any():
                 a, b = new[bad][0]
                 raise RoutingError(f"cannot add the link {a}-{b}: it {why}")
         return Topology(self.brokers, np.concatenate((kept, new)), self.up)
 
     def _minus(self, links: Any) -> Array:
-        """Our links without these, which must be among them."""
+        """The links without these, which must be among them."""
         keys, lost = _keys(self.links, self.brokers), _keys(_links(links, self.brokers), self.brokers)
         strange = lost[~np.isin(lost, keys)]
         if len(strange):

@@ -98,7 +98,7 @@ class Grid:
         search_strings(book.pool_data, book.pool_offsets, self.book.pool_data, self.book.pool_offsets, keys)
         for end, none in ((low, MIN), (high, MAX)):
             cut = np.flatnonzero(text & (end != none))
-            end[cut] = keys[np.clip(end[cut] >> 1, 0, len(keys) - 1)]  # of the string beside the cut: never too narrow
+            end[cut] = keys[np.clip(end[cut] >> 1, 0, len(keys) - 1)]  # of the string next to the cut: never too narrow
         first, last = (encode_keys(self.book, column, end).astype(np.int64) for end in (low, high))
         return first, np.maximum(first, last)
 

@@ -1,4 +1,4 @@
-"""Which shard a subscription goes to, decided for each one alone: by ranges of a key that similar ones share.
+"""Which shard a subscription goes to, decided for each one alone: by a key that is close for similar ones.
 
 The key orders subscriptions as Sieve's plan does. A sample shows where to cut it into shards of equal size. Its last
 bits are a hash of the id, so that even subscriptions with equal conditions can be split.

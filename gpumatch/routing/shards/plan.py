@@ -1,4 +1,4 @@
-"""How events reach the shards of an index: made from a sample of its subscriptions, and kept beside them."""
+"""How events reach the shards of an index: made from a sample of its subscriptions, and stored with them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Draft:
         ways = _ways(grid, source, matcher, shards, place)
         copies = [_copies(grid, relaxed, shard, shards, sample, total) for _, shard in ways]
         for at, (way, shard) in enumerate(ways):
-            if way is not None:  # as many as could match by the attributes that subscriptions are placed by alone
+            if way is not None:  # at most what the attributes that subscriptions are placed by would send
                 placed = Relaxed.of(grid, *coded, way.tree(grid, source))
                 copies[at] = min(copies[at], _sent(grid, placed, shard, shards, sample).mean() * shards)
         costs = [each if way is None else each / _GAIN for (way, _), each in zip(ways, copies, strict=True)]
@@ -119,7 +119,7 @@ class Draft:
         return cls(shards, grid, placement, sample, leak)
 
     def finished(self, shards: Sequence[Entries]) -> Plan:
-        """With the entries of all shards."""
+        """The plan, with the entries of all shards."""
         router = Router.of(self.grid, shards)
         sent = router.marks(self.sample).sum(axis=0) / max(len(self.sample.ptr) - 1, 1)
         return Plan(self, router, Report(tuple(sent.tolist()), self.leak))
@@ -217,7 +217,7 @@ def save_shards(matcher: Matcher, path: Where, shards: int, events: Any = None, 
 
 
 def _digest(matcher: Matcher) -> str:
-    """Of all that is saved: another version of a shard has another name."""
+    """A digest of all that is saved, so that each version of a shard has its own name."""
     digest = hashlib.sha256()
     for segment in matcher._seal().segments:
         for name, array in sorted(segment.stored(None)[1].items()):

@@ -1,7 +1,7 @@
 """A small index that says which shards may match an event.
 
-Each clause is relaxed to its three most selective conditions, rounded to cells, with its shard in the place of the
-subscription; equal ones are one. That takes about 12 bytes per subscription.
+Each clause is relaxed to its three most selective conditions, rounded to cells, with its shard instead of the
+subscription; equal ones are merged. That takes about 12 bytes per subscription.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MARKS = 1 << 22  # events times shards that are routed at a time
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of a shard, and whether it has a clause that nothing is known of: then it gets every event."""
+    """The entries of a shard, and whether some clause has no entry: then it gets every event."""
 
     rows: Array  # uint16 (entries, _FIELDS)
     always: bool
@@ -65,12 +65,12 @@ class Relaxed:
 
     @classmethod
     def of(cls, grid: Grid, book: Codebook, table: Table, tree: Array | None = None) -> Relaxed:
-        """``tree``: the column of each subscription that alone counts; all others are relaxed away."""
+        """``tree``: for each subscription, the only column that counts; all others are relaxed away."""
         found = grid.conditions(book, table)
         order = np.lexsort((found.likelihood, found.clause))
         if tree is not None:
             order = order[found.column[order] == tree[found.row[order]]]
-        clause, column, lo, hi = (held[order] for held in (found.clause, found.column, found.lo, found.hi))
+        clause, column, lo, hi = (one[order] for one in (found.clause, found.column, found.lo, found.hi))
         starts = np.flatnonzero(np.diff(clause, prepend=-1))
         counts = np.diff(starts, append=len(clause))
         number, rank = np.repeat(np.arange(len(starts)), counts), np.arange(len(clause)) - np.repeat(starts, counts)
@@ -88,13 +88,13 @@ class Relaxed:
         return cls(rows, table.clause_row[clause[starts]], np.unique(table.clause_row[~known]))
 
     def some(self, chosen: Array) -> Entries:
-        """Those of some subscriptions, which are marked."""
+        """The entries of the marked subscriptions."""
         return Entries(self.rows[chosen[self.subscription]], bool(chosen[self.free].any()))
 
 
 @dataclass(frozen=True, eq=False)
 class Router:
-    """Decides where events go. It has no subscriptions: for those who send events."""
+    """Decides where events go. It has no subscriptions, so those who send events can have it."""
 
     grid: Grid
     column_ptr: Array  # int32: slots of each column
@@ -122,10 +122,10 @@ class Router:
             parts[at + 1] = parts[at + 1] - parts[at]
         parts += [given[:, 3] & 0xFF, given[:, 3] >> 8, given[:, 5] & 0xFF, given[:, 5] >> 8, shard & 0xFF]
         parts += [shard >> 8] if len(shards) > 256 else []
-        place = (first[slot] + (lo >> level)).astype(">u8").view(np.uint8).reshape(-1, 8)
-        sorted_rows = distinct(np.concatenate([place, np.stack(parts, axis=1).astype(np.uint8)], axis=1))
-        place = np.ascontiguousarray(sorted_rows[:, :8]).view(">u8").ravel().astype(np.int64)
-        ends = pointers(np.bincount(place, minlength=int(first[-1])))
+        number = (first[slot] + (lo >> level)).astype(">u8").view(np.uint8).reshape(-1, 8)
+        sorted_rows = distinct(np.concatenate([number, np.stack(parts, axis=1).astype(np.uint8)], axis=1))
+        number = np.ascontiguousarray(sorted_rows[:, :8]).view(">u8").ravel().astype(np.int64)
+        ends = pointers(np.bincount(number, minlength=int(first[-1])))
         arrays: tuple[Array, ...] = (
             np.searchsorted(slots >> 8, np.arange(len(cells) + 1)).astype(np.int32),
             (slots & 0xFF).astype(np.uint8),

@@ -64,7 +64,7 @@ class MessageCache:
     def parsed(self, message_id: Hashable) -> Message:
         """The values of a message by attribute."""
         if message_id not in self._raw:
-            raise RoutingError(f"message {message_id!r} is not in the cache: it never came, or its time is over")
+            raise RoutingError(f"message {message_id!r} is not in the cache: it never came, or has expired")
         if message_id not in self._parsed:
             raw = self._raw[message_id]
             self._parsed[message_id] = raw if self._parse is None else self._parse(raw)
@@ -72,13 +72,13 @@ class MessageCache:
         return self._parsed[message_id]
 
     def discard(self, message_id: Hashable) -> None:
-        """Forget a message before its time, if it is known."""
+        """Forget a message before it expires, if it is known."""
         self._wheel.cancel(message_id)
         self._raw.pop(message_id, None)
         self._parsed.pop(message_id, None)
 
     def advance(self, now: float) -> list[Hashable]:
-        """Purge the messages whose time is over; returns their ids."""
+        """Purge the messages that have expired; returns their ids."""
         purged = self._wheel.advance(now)
         for message_id in purged:
             self.discard(message_id)
@@ -153,12 +153,12 @@ class OptimisticCounter:
         chosen = {} if subscribed is None else subscribed
         unknown = next((user for user in chosen if user not in subscriptions), None)
         if unknown is not None:
-            raise RoutingError(f"subscribed: {unknown!r} is none of the subscriptions given")
+            raise RoutingError(f"subscribed: {unknown!r} is not one of the given subscriptions")
         new = [_row(user, ranges, chosen.get(user)) for user, ranges in subscriptions.items()]
         lines: dict[Hashable, list[Range]] = {}
         for row in new:
             if row.id in self._number:
-                raise RoutingError(f"subscription {row.id!r} is there already")
+                raise RoutingError(f"subscription {row.id!r} already exists")
             for name, bounds in row.subscribed.items():
                 lines.setdefault(name, []).append(bounds)
         for name, ranges in lines.items():
@@ -199,7 +199,7 @@ class OptimisticCounter:
 
     def row(self, subscription: Hashable) -> Row:
         if subscription not in self._number:
-            raise RoutingError(f"subscription {subscription!r} is not there")
+            raise RoutingError(f"subscription {subscription!r} does not exist")
         return self._rows[self._number[subscription]]
 
     def pending(self, subscription: Hashable) -> dict[Hashable, int]:
@@ -209,7 +209,7 @@ class OptimisticCounter:
         return {message: pending.counts[row] for message, pending in self._pending.items() if row in pending.counts}
 
     def advance(self, now: float) -> list[Hashable]:
-        """Forget messages and counts whose time is over; returns the ids of the messages."""
+        """Forget messages and counts that have expired; returns the ids of the messages."""
         purged = self.cache.advance(now)
         for message_id in purged:
             del self._pending[message_id]
@@ -218,9 +218,9 @@ class OptimisticCounter:
     def receive(self, tree: Hashable, message_id: Hashable, value: Any, message: Any, now: float) -> list[Hashable]:
         """A copy from a tree, with the value of its attribute as a label; returns the subscriptions that it completes.
 
-        They come in insertion order. A copy that nobody subscribed to, as leaks through filters do, leaves no trace; a
-        second copy from the same tree does not count. Nor does a copy whose message cannot be parsed leave a trace: it
-        may come again.
+        They come in insertion order. A copy that nobody subscribed to, such as a leak through filters, leaves no trace;
+        a second copy from the same tree does not count. A copy whose message cannot be parsed leaves no trace either:
+        it may come again.
         """
         self.advance(now)
         label, known = number_of(value, f"value of {tree!r}"), self._trees.get(tree)

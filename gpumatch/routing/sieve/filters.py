@@ -30,7 +30,7 @@ class Filters:
         low, high = one_line(self.low, self.high)
         ptr, node = integers_of(self.ptr, "ptr"), integers_of(self.node, "node")
         if not (low < high).all() or not (high[:-1] <= low[1:]).all():
-            raise RoutingError("filters: expected ranges that hold something and do not overlap, in rising order")
+            raise RoutingError("filters: expected non-empty ranges that do not overlap, in ascending order")
         if len(ptr) != len(low) + 1 or ptr[0] != 0 or ptr[-1] != len(node) or (np.diff(ptr) < 0).any():
             raise RoutingError(f"ptr: expected {len(low) + 1} offsets that rise from 0 to the {len(node)} nodes")
         number = np.repeat(np.arange(len(low)), np.diff(ptr))
@@ -180,7 +180,7 @@ def checked(groups: Groups, weights: Any, k: int) -> Array:
 
 def _filters(k: int) -> int:
     if not is_whole(k) or k < 1:
-        raise RoutingError(f"k: expected how many filters there may be, from 1, found {k!r}")
+        raise RoutingError(f"k: expected a number of filters from 1, found {k!r}")
     return k
 
 

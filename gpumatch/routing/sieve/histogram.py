@@ -26,12 +26,12 @@ class Histogram:
         if not np.isfinite(_distance(found[:1], found[-1:])[0]):
             raise RoutingError(f"edges of a histogram: expected a finite width, found {found[0]} to {found[-1]}")
         if window is not None and (not is_whole(window) or window < 1):
-            raise RoutingError(f"window: expected how many of the last values count, from 1, or None, found {window!r}")
+            raise RoutingError(f"window: expected a number of latest values from 1, or None, found {window!r}")
         self.edges = found
         self.window = window
         self._counts: Array = np.zeros(len(found), np.int64)  # the last is of values outside
         self._ring: Array = np.empty(window or 0, np.int32)  # bins of the values in the window
-        self._at = self._held = 0  # where the next value goes; how many there are
+        self._at = self._filled = 0  # where the next value goes; how many there are
 
     @classmethod
     def of_counts(cls, edges: Any, counts: Any) -> Histogram:
@@ -68,14 +68,14 @@ class Histogram:
             self._counts += self._count(bins).astype(self._counts.dtype)
             return
         bins = bins[-self.window :]
-        old = self._held + len(bins) - self.window  # how many values drop out
+        old = self._filled + len(bins) - self.window  # how many values drop out
         if old > 0:
-            left = self._ring[(self._at - self._held + np.arange(old)) % self.window]
+            left = self._ring[(self._at - self._filled + np.arange(old)) % self.window]
             self._counts -= self._count(left)
-            self._held -= old
+            self._filled -= old
         self._ring[(self._at + np.arange(len(bins))) % self.window] = bins
         self._counts += self._count(bins)
-        self._held += len(bins)
+        self._filled += len(bins)
         self._at = (self._at + len(bins)) % self.window
 
     def share(self, low: Any, high: Any) -> Array:

@@ -107,8 +107,8 @@ def full_columns(conditions: Conditions, columns: int, shard: Array, shards: int
 def column_interest(conditions: Conditions, column: int, codes: int, shard: Array, shards: int) -> tuple[Groups, Array]:
     """Who wants which codes of a column, and who wants events that lack it.
 
-    A clause without a condition on the column is for all its values and for none. Of several conditions of a clause
-    on it, which must all hold, any one is enough here: a shard may get too much, but never too little.
+    A clause without a condition on the column wants all its values, and events that lack it. Of several conditions of
+    a clause on it, which must all hold, any one is enough here: a shard may get too much, but never too little.
     """
     numbers = conditions.on(column)
     owner = shard[conditions.clause_row]

@@ -92,7 +92,7 @@ def _pool(space: Any, capacity: Any, nodes: int | None, subscriptions: int) -> t
         raise RoutingError("space and capacity: expected numbers from 0")
     pools = {len(found) for given, found in ((space, room), (capacity, rates)) if np.ndim(given)}
     if len(pools) > 1:
-        raise RoutingError(f"space and capacity: expected as many of both or one for all, found {sorted(pools)}")
+        raise RoutingError(f"space and capacity: expected equally many, or one for all, found {sorted(pools)}")
     limit = min(pools, default=nodes)
     if nodes is not None and (not is_whole(nodes) or nodes < 1 or nodes != limit):
         raise RoutingError(f"nodes: expected {limit if pools else '1 or more'}, found {nodes!r}")

@@ -32,14 +32,14 @@ class Candidates:
         clause, column, row = conditions.clause[usable], conditions.column[usable], conditions.row[usable]
         key, at, group = np.unique(row * columns + column, return_index=True, return_inverse=True)
         once = np.unique(clause * columns + column, return_index=True)[1]  # a clause may have two of one column
-        having = np.bincount(group[once], minlength=len(key))
+        tested = np.bincount(group[once], minlength=len(key))
         needed = np.bincount(conditions.clause_row, minlength=rows)
         share = np.minimum(np.bincount(group[once], conditions.likelihood[usable][once], minlength=len(key)), 1.0)
         lo, hi = (ends[usable] for ends in conditions.hulls())
         low, high = np.full(len(key), np.iinfo(np.int64).max), np.full(len(key), -1)
         np.minimum.at(low, group, lo)
         np.maximum.at(high, group, hi)
-        kept = having == needed[row[at]]
+        kept = tested == needed[row[at]]
         return cls(row[at][kept], column[at][kept], share[kept], (low + high)[kept])
 
 

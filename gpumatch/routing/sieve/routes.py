@@ -118,7 +118,7 @@ class Coder:
 
 @dataclass(frozen=True, eq=False)
 class ShardRouter:
-    """Decides where events go. It is small, has no subscriptions, and can be pickled: for those who send events."""
+    """Decides where events go. It is small, has no subscriptions, and can be pickled, for those who send events."""
 
     coder: Coder
     routes: Routes

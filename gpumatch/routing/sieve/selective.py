@@ -4,8 +4,8 @@ A subscription whose ``k`` subscribed attributes all hold must be matched in ful
 additional attribute makes that rarer and costs a counter's increment for every message in its range. Attributes are
 assumed to be independent: probabilities multiply.
 
-A candidate is one more range of a subscription, its extra traffic the share of messages in it. That such a message may
-come anyway, for another subscription's range, makes it no cheaper: the cost is that of the increment.
+A candidate is one more range of a subscription; its extra traffic is the share of messages in it. Such a message may
+come anyway, for another subscription's range, but is no cheaper then: the cost is that of the increment.
 
 With times ``tf`` of a full match and ``tc`` of an increment, a message costs ``n1 * tf + n2 * tc``, a sum over
 subscriptions. So each can be decided separately, which gives the optimum. The paper's rule is simpler and stops far
@@ -95,7 +95,7 @@ class _Steps(NamedTuple):
 def select_subscriptions(ptr: Any, p: Any, model: CostModel, *, rule: Rule = "best", batch: int = 1) -> Selection:
     """Choose predicates to subscribe to, at least one of each subscription.
 
-    ``p`` is by predicate the share of messages whose value is in its range; a message without the attribute is not.
+    ``p``: for each predicate, the share of messages whose value is in its range; without the attribute, it is not.
     The predicates of subscription i are ``ptr[i]`` to ``ptr[i + 1] - 1``. It starts with the least traffic of each
     subscription and goes on by the traffic of candidates, upwards:
 

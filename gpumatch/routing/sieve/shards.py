@@ -29,9 +29,9 @@ from gpumatch.store.source import Source, join_sources
 if TYPE_CHECKING:
     from gpumatch.matcher import Matcher
 
-_SAMPLE = 4096  # events by which attributes are judged
+_SAMPLE = 4096  # events for judging attributes
 _ENTRIES = 1 << 21  # values of such events, if they are made up
-_EDGES = 4096  # group ranges up to which filters are optimal
+_EDGES = 4096  # up to this many group ranges, filters are optimal
 _UNSEEN = 0.05  # share of the traffic that no sample shows, spread over all values
 _MOST = 1 << 16  # shards, each of which has a bit in many arrays
 _CHEAP = CostModel(tf=1.0, tc=0.01, arrivals=1.0)
@@ -170,12 +170,12 @@ def _check(matcher: Any, shards: Any, capacity: Any, filters: Any, cost: Any) ->
     if not hasattr(matcher, "_source"):
         raise RoutingError(f"plan_shards needs a Matcher, found {_shown(matcher)}; gm.load opens a saved one")
     if not isinstance(cost, CostModel):
-        raise RoutingError(f"cost is a CostModel(tf, tc), found {_shown(cost)}")
+        raise RoutingError(f"cost must be a CostModel(tf, tc), found {_shown(cost)}")
     if shards is None and capacity is None:
         raise RoutingError("plan_shards needs the number of shards, the capacity of one, or both")
     for name, value in (("shards", shards), ("capacity", capacity), ("filters", filters)):
         if value is not None and not (is_whole(value) and value >= 1):
-            raise RoutingError(f"{name} is a whole number from 1 on, found {_shown(value)}")
+            raise RoutingError(f"{name} must be a whole number of at least 1, found {_shown(value)}")
 
 
 def _shown(value: object) -> str:

@@ -64,7 +64,7 @@ class Stages:
     def route(self, values: Any) -> tuple[Array, Array]:
         """The leaves that get each value: offsets, and leaves in the order of values."""
         given = values_of(values, "values")
-        at, node = np.arange(len(given)), np.zeros(len(given), np.int64)  # who has which value
+        at, node = np.arange(len(given)), np.zeros(len(given), np.int64)  # which node has which value
         for stage in self.stages:
             owner = np.append(np.repeat(np.arange(stage.nodes), stage.space), -1)  # of each filter; -1: none passes
             mine = owner[stage.filters.match(given)[at]] == node
@@ -77,7 +77,7 @@ class Stages:
 def multi_stage(groups: Groups, weights: Any, k: int, max_leak: float = 0.0) -> Stages:
     """Stages of nodes with at most ``k`` filters each, as many as keep the leak to the leaves within bounds.
 
-    ``max_leak`` is a share of all traffic: how many leaves get an event in vain, on average. A bisection finds how
+    ``max_leak`` is a share of all traffic: how many leaves get an event needlessly, on average. A bisection finds how
     many sections are enough; since sections are equal in groups, not in leak, fewer might do in rare cases.
     """
     traffic = checked(groups, weights, k)
@@ -96,7 +96,7 @@ def multi_stage(groups: Groups, weights: Any, k: int, max_leak: float = 0.0) -> 
             fails = sections
     if enough > 1 and k < 2:
         raise RoutingError(
-            f"k: leading to {enough} sections of the line takes 2 filters or more, found 1; or allow leak"
+            f"k: routing to {enough} sections of the line takes 2 filters or more, found 1; or allow leak"
         )
     stages, sections_at = [found], _split(len(blocks[0]), enough)
     while stages[0].nodes > 1:

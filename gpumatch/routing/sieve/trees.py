@@ -35,7 +35,7 @@ class Tree:
         self._kept = 0  # rows in all of these
 
     def check(self, ranges: Iterable[Range]) -> None:
-        """Raise unless these fit on one line with the existing ones: no bound may change its value by that."""
+        """Raise unless these fit on one line with the existing ones without changing the value of any bound."""
         more = list(ranges)
         if not (self._floats or any(map(_is_float, more))) or not (self._large or any(map(_is_large, more))):
             return

@@ -62,7 +62,7 @@ def _check_mixed(given: list[Any] | tuple[Any, ...], found: Array, name: str) ->
         raise RoutingError(f"{name}: expected integers that fit 64 bits with a sign, found {max(given, key=abs)}")
     for one, kept in zip(given, found.tolist(), strict=True):
         if is_whole(one) and int(one) != kept:
-            raise RoutingError(f"{name}: {one} cannot be among floats exactly; give all as integers")
+            raise RoutingError(f"{name}: {one} is not an exact float; give all as integers")
 
 
 def integers_of(given: Any, name: str) -> Array:
@@ -77,7 +77,7 @@ def one_line(low: Any, high: Any) -> tuple[Array, Array]:
     """Bounds of ranges in one type. NaN, lengths that differ, and integers that no float64 equals are errors."""
     bounds = [values_of(low, "low"), values_of(high, "high")]
     if len(bounds[0]) != len(bounds[1]):
-        raise RoutingError(f"low and high: expected as many of both, found {len(bounds[0])} and {len(bounds[1])}")
+        raise RoutingError(f"low and high: expected equally many, found {len(bounds[0])} and {len(bounds[1])}")
     for name, bound in zip(("low", "high"), bounds, strict=True):
         if np.isnan(bound).any():
             raise RoutingError(f"{name}: bounds are numbers or infinite, found NaN at {np.isnan(bound).argmax()}")

@@ -1,7 +1,7 @@
 """The thesis' results on overlays, reproduced on random graphs of the same size and degree.
 
 All but the latencies are counts that follow from a graph and the destinations of the events. The thesis drew its graphs
-with GT-ITM; here they are flat random graphs, and Waxman graphs beside them. Each experiment is a function of a seed.
+with GT-ITM; here they are flat random graphs, and Waxman graphs as well. Each experiment is a function of a seed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure and ours, by seed; and on Waxman graphs, for figures that flat random graphs decide."""
+    """A figure and ours, by seed; also on Waxman graphs, if flat random graphs decide the figure."""
 
     figure: Figure
     values: tuple[float, ...]
@@ -70,9 +70,9 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         low, high = min(self.values), max(self.values)
         ours = {"mean": self.mean, "min": low, "max": high, "difference": self.difference, "values": self.values}
-        beside = {"waxman_mean": float(np.mean(self.waxman))} if self.waxman else {}
+        on_waxman = {"waxman_mean": float(np.mean(self.waxman))} if self.waxman else {}
         facts = {"what": self.figure.what, "paper": self.figure.paper, "bound": self.figure.bound}
-        return {**facts, **ours, **beside, "note": self.figure.note}
+        return {**facts, **ours, **on_waxman, "note": self.figure.note}
 
 
 def d_dbr_lists(seed: int, graph: Graph = random_graph, events: int = EVENTS) -> Values:
@@ -221,8 +221,8 @@ def table(seeds: Sequence[Values], waxman: Sequence[Values] = ()) -> list[Row]:
     """The thesis' figures and ours, from the values of the seeds."""
     rows = []
     for figure in FIGURES:
-        beside = tuple(found[figure.key] for found in waxman if figure.key in found)
-        rows.append(Row(figure, tuple(found[figure.key] for found in seeds), beside))
+        on_waxman = tuple(found[figure.key] for found in waxman if figure.key in found)
+        rows.append(Row(figure, tuple(found[figure.key] for found in seeds), on_waxman))
     return rows
 
 

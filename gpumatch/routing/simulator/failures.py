@@ -103,7 +103,7 @@ class Outages:
         for time in self.times.tolist():
             brokers = {it.what for it in changes if it.time == time and not isinstance(it.what, tuple)}
             self.changed[time] = np.array(sorted(brokers), np.int64)
-        self._brokers = _Table({what: stretches for what, stretches in down.items() if not isinstance(what, tuple)})
+        self._brokers = _Table({what: intervals for what, intervals in down.items() if not isinstance(what, tuple)})
         self._links = _Table(self._of_links(down))
         self._down = down
 
@@ -125,9 +125,9 @@ class Outages:
         """A link is down whenever it or one of its ends is."""
         found = {}
         for a, b in self.topology.links.tolist():
-            stretches = [stretch for what in ((a, b), a, b) for stretch in down.get(what, ())]
-            if stretches:
-                found[a * self.topology.brokers + b] = _merged(stretches)
+            intervals = [interval for what in ((a, b), a, b) for interval in down.get(what, ())]
+            if intervals:
+                found[a * self.topology.brokers + b] = _merged(intervals)
         return found
 
     def lost_on_link(self, a: Array, b: Array, depart: Array, arrive: Array) -> Array:
@@ -151,7 +151,7 @@ class Outages:
         if version == 0:
             return self.topology
         time = int(self.times[version - 1])
-        lost = [what for what, stretches in self._down.items() if any(a <= time < b for a, b in stretches)]
+        lost = [what for what, intervals in self._down.items() if any(a <= time < b for a, b in intervals)]
         return self.topology.without(
             links=[what for what in lost if isinstance(what, tuple)],
             brokers=[what for what in lost if not isinstance(what, tuple)],
@@ -159,10 +159,10 @@ class Outages:
 
 
 class _Table:
-    """Disjoint stretches of time ``[start, end)`` for each key."""
+    """Disjoint intervals of time ``[start, end)`` for each key."""
 
-    def __init__(self, stretches: dict[int, list[tuple[int, int]]]) -> None:
-        flat = sorted((key, end, start) for key, several in stretches.items() for start, end in several)
+    def __init__(self, intervals: dict[int, list[tuple[int, int]]]) -> None:
+        flat = sorted((key, end, start) for key, several in intervals.items() for start, end in several)
         key, end, start = np.array(flat, np.int64).reshape(-1, 3).T
         self._keys = np.unique(key)
         self._sorted = np.searchsorted(self._keys, key) * LATEST + end
@@ -170,7 +170,7 @@ class _Table:
         self._key = np.append(key, -1)
 
     def first(self, key: Array, since: Array, until: Array) -> Array:
-        """The start of the first stretch of each key that ends after ``since``, if it starts by ``until``; else -1."""
+        """The start of the first interval of each key that ends after ``since``, if it starts by ``until``; else -1."""
         number = np.searchsorted(self._keys, key)
         if not len(self._keys):
             return np.full(len(key), -1)
@@ -180,28 +180,28 @@ class _Table:
 
 
 def _intervals(changes: Iterable[Change]) -> dict[tuple[int, int] | int, list[tuple[int, int]]]:
-    """The stretches of time for which each link and broker is down."""
+    """The intervals of time for which each link and broker is down."""
     down: dict[tuple[int, int] | int, list[tuple[int, int]]] = {}
     for change in changes:
         what = _link(change.what) if isinstance(change.what, tuple) else change.what
-        stretches = down.setdefault(what, [])
-        is_down = bool(stretches) and stretches[-1][1] == _NEVER
+        intervals = down.setdefault(what, [])
+        is_down = bool(intervals) and intervals[-1][1] == _NEVER
         if is_down != change.up:
             name = f"the link {what[0]}-{what[1]}" if isinstance(what, tuple) else f"broker {what}"
-            state = "down already" if is_down else "not down"
+            state = "already down" if is_down else "not down"
             verb = "be repaired" if change.up else "fail"
             raise RoutingError(f"{name} cannot {verb} at {change.time}: it is {state}")
         if change.up:
-            stretches[-1] = (stretches[-1][0], change.time)
+            intervals[-1] = (intervals[-1][0], change.time)
         else:
-            stretches.append((change.time, _NEVER))
+            intervals.append((change.time, _NEVER))
     return down
 
 
-def _merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same time as disjoint stretches."""
+def _merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same time as disjoint intervals."""
     merged: list[tuple[int, int]] = []
-    for start, end in sorted(stretches):
+    for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:

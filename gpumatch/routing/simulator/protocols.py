@@ -1,4 +1,4 @@
-"""Routing by the protocols: next hops, and MERC's lists at the edges of clusters; and the costs.
+"""Routing in each protocol: next hops, MERC's lists at the edges of clusters, and the costs.
 
 D-DBR and FBR know one topology. MERC's brokers know their clusters: an edge broker adds the interested brokers of the
 cluster that it sends into, and those of its edge brokers beyond which others are interested.
@@ -73,8 +73,8 @@ class PlainRoutes:
 class ClusterRoutes:
     """Next hops inside clusters, and the brokers that an event must reach in each of them.
 
-    A *cell* is a connected component of a cluster: the whole of it, unless links are lost. Without a cell the others
-    fall into connected *groups*; an event enters a group through the edge brokers that it shares with the cell.
+    A *cell* is a connected component of a cluster: the whole of it, unless links are lost. If a cell is taken out, the
+    others fall into connected *groups*; an event enters a group through the edge brokers that it shares with the cell.
     """
 
     def __init__(self, topology: Topology, members: Sequence[Array]) -> None:

@@ -17,7 +17,7 @@ NOT_YET = 2 * LATEST
 class Sources:
     """Keeps events until all interested brokers have them.
 
-    A *pair* is an event and a broker that is interested in it. A *task* is one sending of an event, to those brokers
+    A *pair* is an event and a broker that is interested in it. A *task* is one transmission of an event, to the brokers
     that do not have it yet.
     """
 

@@ -11,7 +11,7 @@ multiple of the latency after the message could have crossed one more link. A so
 brokers have it, and knows immediately which have (acknowledgements take no time). It sends the event again to those
 that do not have it when it is noticed that a broker has failed with a message of it, and when a broker cannot pass one
 on: for lack of a path (then the broker also tries again when the topology changes) or, in MERC, because the topology is
-no longer the one that the event was sent under. To brokers without a path it sends when a repair is noticed. FBR does
+no longer the one that the event was sent under. It sends to brokers without a path when a repair is noticed. FBR does
 none of this: its trees stay as they were, and what is lost is lost. They are the trees of next hops from each source; a
 flood's first copies, as in ``Network``, may take other shortest paths.
 """
@@ -53,7 +53,7 @@ def simulate(
     expect("overlay", overlay, Topology, Clusters)
     expect("workload", workload, Workload, hint="Workload.of_matcher(matcher, events, times, sources) asks a matcher")
     if protocol not in PROTOCOLS:
-        raise RoutingError(f"the protocol is one of {', '.join(PROTOCOLS)}, found {protocol!r}")
+        raise RoutingError(f"the protocol must be one of {', '.join(PROTOCOLS)}, found {protocol!r}")
     if protocol == "merc" and not isinstance(overlay, Clusters):
         raise RoutingError("merc needs Clusters(topology, members) as overlay, found a Topology; see Clusters.grow")
     costs = Costs() if costs is None else costs
@@ -184,7 +184,7 @@ class _Run:
         return True
 
     def _look(self, batch: Batch) -> tuple[_Look, Array]:
-        """The look of a window's messages, and the message of each entry."""
+        """What a window's messages mean to their brokers, and the message of each entry."""
         event = self.sources.task_event[batch.task]
         row = np.repeat(np.arange(len(batch)), batch.size)
         mine = np.zeros(len(batch), bool)

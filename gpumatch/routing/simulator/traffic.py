@@ -36,12 +36,12 @@ class Workload:
         for name in ("times", "sources", "offsets", "destinations"):
             given = np.asarray(getattr(self, name))
             if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-                raise RoutingError(f"{name}: expected a line of whole numbers, found {given.dtype} of {given.shape}")
+                raise RoutingError(f"{name}: expected a list of whole numbers, found {given.dtype} of {given.shape}")
             object.__setattr__(self, name, given.astype(np.int64))
         events = len(self.times)
         if len(self.sources) != events or len(self.offsets) != events + 1:
             found = f"{len(self.sources)} sources and {len(self.offsets)} offsets"
-            raise RoutingError(f"{events} times need as many sources and one offset more, found {found}")
+            raise RoutingError(f"{events} times: expected {events} sources and {events + 1} offsets, found {found}")
         if events and (self.times[0] < 0 or self.times[-1] >= LATEST or (np.diff(self.times) < 0).any()):
             raise RoutingError(f"times must not fall, and lie between 0 and {LATEST:,} nanoseconds")
         sizes = np.diff(self.offsets)
@@ -79,9 +79,9 @@ class Workload:
         if events < 0:
             raise RoutingError(f"expected a number of events, found {events}")
         if not 0 < rate < float("inf"):
-            raise RoutingError(f"the rate is in events a second and above 0, found {rate}")
+            raise RoutingError(f"expected a rate above 0, in events a second, found {rate}")
         if not 0 <= interested <= 1:
-            raise RoutingError(f"the interested share of the brokers is from 0 to 1, found {interested}")
+            raise RoutingError(f"expected an interested share of the brokers from 0 to 1, found {interested}")
         rng = np.random.default_rng(seed)
         times = np.minimum(np.cumsum(rng.exponential(SECOND / rate, events)), LATEST).astype(np.int64)
         sources = rng.integers(brokers, size=events)
