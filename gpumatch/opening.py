@@ -12,7 +12,7 @@ from gpumatch.index import IndexParams, params_from
 from gpumatch.index.planner import requested_index
 from gpumatch.matcher import Matcher
 from gpumatch.schema import Schema, SchemaLike
-from gpumatch.store import directory
+from gpumatch.store import directory, manifests
 from gpumatch.store import remote as storage
 from gpumatch.store.checks import understood
 from gpumatch.store.directory import Stored, Verify
@@ -123,14 +123,14 @@ def _open_writer(
     try:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        if not (folder / directory.MANIFEST).exists():
+        if not (folder / manifests.MANIFEST).exists():
             new = Matcher(schema or {}, index or "auto", device, memory_limit)
             directory.write_manifest(folder, {**new._meta(Snapshot()), "segments": []})
         stored = directory.read(folder, mmap, verify)
         matcher = _matcher_for(stored, device, background)
         durable = Durable(folder, lock, matcher._store, matcher._attributes, matcher._meta, fsync, keep)
         segments = restore(matcher._store, matcher._attributes, stored)
-        durable.begin(directory.read_manifest(folder), stored.position, segments)
+        durable.begin(manifests.read_manifest(folder), stored.position, segments)
     except BaseException:
         os.close(lock)
         raise
@@ -146,11 +146,11 @@ def _writable(path: str | os.PathLike[str], schema: SchemaLike | None) -> Path:
             "a folder and save() it there, or open it with mode='r'"
         )
     folder = Path(path)
-    if not (folder / directory.MANIFEST).exists():
+    if not (folder / manifests.MANIFEST).exists():
         if schema is None:
             raise StorageError(f"there is no index at {str(folder)!r}; give a schema= to make one, or check the path")
         return directory.make(folder)
-    if directory.read_manifest(folder).get("shards"):
+    if manifests.read_manifest(folder).get("shards"):
         raise StorageError(
             f"the index at {str(folder)!r} has shards, which only Spark changes: build it again with build_index(), or "
             "open it with mode='r'"

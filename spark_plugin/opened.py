@@ -10,8 +10,8 @@ import gpumatch as gm
 from gpumatch.errors import StorageError
 from gpumatch.opening import from_stored
 from gpumatch.routing.shards.plan import Plan
-from gpumatch.store.directory import MANIFEST
 from gpumatch.store.log import log_state
+from gpumatch.store.manifests import MANIFEST
 from gpumatch.store.place import is_uri, shown
 from gpumatch.store.remote import below, read, read_manifest
 

@@ -149,7 +149,7 @@ FIXED: dict[str, str] = {
     "gpumatch/routing/simulator/experiments.py": "DRAWS EVENTS MINUTE",
     "gpumatch/routing/simulator/protocols.py": "_LONGEST _MOST_SUBSCRIPTIONS",
     "gpumatch/routing/simulator/traffic.py": "LATEST SECOND",
-    "gpumatch/store/directory.py": "BEFORE FORMAT",
+    "gpumatch/store/manifests.py": "BEFORE FORMAT",
     "gpumatch/store/log.py": "CHAIN _CHECK",
     "gpumatch/store/place.py": "_AT_ONCE",
     "gpumatch/cli/files.py": "_LEADING",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumatch.errors import StorageError
-from gpumatch.store.directory import MANIFEST
+from gpumatch.store.manifests import MANIFEST
 from gpumatch.store.verified import private
 
 FOLDER, BYTES = "GPUMATCH_STORE_CACHE_DIR", "GPUMATCH_STORE_CACHE_BYTES"

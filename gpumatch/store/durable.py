@@ -18,10 +18,10 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 from weakref import ref
 
 from gpumatch.errors import StorageError
-from gpumatch.store import directory, disk
+from gpumatch.store import directory, disk, manifests
 from gpumatch.store.checks import REMOVED, id_columns
-from gpumatch.store.directory import MANIFEST
 from gpumatch.store.log import START, Change, Files, Log, Position, log_number
+from gpumatch.store.manifests import MANIFEST
 from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
 from gpumatch.store.snapshot import Piece, Snapshot
@@ -73,14 +73,14 @@ class Durable:
         for entry, segment in zip(manifest["segments"], segments, strict=True):
             self._remember(segment, {**entry, "arrays": _lasting(entry["arrays"])})
         self._log = Log(self._folder, position, self._fsync == "always")
-        self._records = position.number - directory.position_of(manifest)[0].number
+        self._records = position.number - manifests.position_of(manifest)[0].number
         self._note_files()
         if "log" not in manifest:  # from now on its absence is damage
             self._write_manifest({key: manifest[key] for key in manifest if key not in ("format", "checksum")}, START)
 
     def _note_files(self) -> None:
         """Which files the logs name, from that of the oldest manifest on."""
-        for manifest in directory.manifests(self._folder)[::-1]:
+        for manifest in manifests.written(self._folder)[::-1]:
             with suppress(StorageError):  # damage to an earlier version does not matter here
                 for position, change in directory.changes_after(self._folder, manifest):
                     self._note(position.log, change.files)
@@ -198,8 +198,8 @@ class Durable:
             ]
             facts = {**self._meta(state), "segments": segments, "version": _version(position)}
             with directory.locked(self._folder):
-                before = directory.read_manifest(self._folder)
-                disk.link(self._folder / MANIFEST, self._folder / directory.kept_name(before))
+                before = manifests.read_manifest(self._folder)
+                disk.link(self._folder / MANIFEST, self._folder / manifests.kept_name(before))
                 self._write_manifest({**facts, "log": {"number": position.log}}, START)
                 self._remove_stale()
 
@@ -246,15 +246,15 @@ class Durable:
         """Remove what no version needs that is to stay."""
         self._entries = {key: found for key, found in self._entries.items() if found[0]() is not None}
         named = {file["file"] for _, entry in self._entries.values() for file in entry["arrays"].values()}
-        manifests = [directory.read_manifest(self._folder)]
-        for path in directory.kept_manifests(self._folder):
+        needed = [manifests.read_manifest(self._folder)]
+        for path in manifests.kept_manifests(self._folder):
             if time.time() - path.stat().st_mtime < self._keep:
                 with suppress(StorageError):
-                    manifests.append(directory.checked_manifest(path.read_bytes(), str(path)))
+                    needed.append(manifests.checked_manifest(path.read_bytes(), str(path)))
                     named.add(path.name)
-        first = min(directory.position_of(manifest)[0].log for manifest in manifests)
-        for manifest in manifests:
-            named |= {entry["file"] for entry in directory.files_of(manifest, str(self._folder))}
+        first = min(manifests.position_of(manifest)[0].log for manifest in needed)
+        for manifest in needed:
+            named |= {entry["file"] for entry in manifests.files_of(manifest, str(self._folder))}
         named |= {name for name in os.listdir(self._folder) if (log_number(name) or 0) >= first}
         self._named = {log: files for log, files in self._named.items() if log >= first}
         directory.remove_stale(self._folder, named.union(*self._named.values()))
@@ -274,7 +274,7 @@ class Durable:
     def _note_size(self) -> None:
         """Have the manifest say how long the log is: from now on it is damaged if it is shorter."""
         with directory.locked(self._folder):
-            manifest = directory.read_manifest(self._folder)
+            manifest = manifests.read_manifest(self._folder)
             if manifest["log"]["number"] == self._log.position.log:  # else a fold has failed since
                 facts = {key: manifest[key] for key in manifest if key not in ("format", "checksum")}
                 self._write_manifest(facts, self._log.position.offset)

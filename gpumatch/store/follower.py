@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpumatch.errors import IdError, StorageError
-from gpumatch.store import directory
+from gpumatch.store import directory, manifests
 from gpumatch.store import remote as storage
 from gpumatch.store.checks import check_ids, ids_from, understood
 from gpumatch.store.directory import Stored, Verify
@@ -30,7 +30,7 @@ def restore(
     found = []
     with understood():
         for number, (facts, arrays) in enumerate(stored.segments):
-            same = known.get(directory.segment_key({**facts, "arrays": stored.files[number]})) if known else None
+            same = known.get(manifests.segment_key({**facts, "arrays": stored.files[number]})) if known else None
             if same is None:
                 found.append(segment_from(facts, arrays, attributes, stored.full))
             else:
@@ -76,7 +76,7 @@ class Follower:
         """Go on from what was read."""
         self._stored, self._position = stored, stored.position
         entries = zip(stored.segments, stored.files, segments, strict=False)  # shards have no files here
-        self._known = {directory.segment_key({**facts, "arrays": files}): it for (facts, _), files, it in entries}
+        self._known = {manifests.segment_key({**facts, "arrays": files}): it for (facts, _), files, it in entries}
 
     @property
     def version(self) -> str:

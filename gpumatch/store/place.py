@@ -22,8 +22,8 @@ from typing import Any, TypeAlias, TypeVar
 from pyarrow import ArrowException
 
 from gpumatch.errors import StorageError
-from gpumatch.store import copies, directory, disk
-from gpumatch.store.directory import MANIFEST, files_of, shards_of
+from gpumatch.store import copies, directory, disk, manifests
+from gpumatch.store.manifests import MANIFEST, files_of, shards_of
 from gpumatch.store.verified import facts_of, mark
 
 Where: TypeAlias = "str | os.PathLike[str]"
@@ -95,7 +95,7 @@ class Place:
             raise StorageError(self._why_none(shard)) from None
 
     def _manifest(self, shard: str) -> dict[str, Any]:
-        return directory.checked_manifest(self._read(_joined(shard, MANIFEST)), _joined(self._shown, shard))
+        return manifests.checked_manifest(self._read(_joined(shard, MANIFEST)), _joined(self._shown, shard))
 
     def _why_none(self, shard: str) -> str:
         self._check_bucket("open")
@@ -160,7 +160,7 @@ class Place:
         found = {info.base_name: info for info in self.listed("")}
         if not found:
             self._check_bucket("save in")
-        directory.check_target(self._shown, list(found), lambda: directory.is_manifest(self._read(MANIFEST)))
+        directory.check_target(self._shown, list(found), lambda: manifests.is_manifest(self._read(MANIFEST)))
         return found
 
     def listed(self, name: str, recursive: bool = False) -> list[Any]:
@@ -174,7 +174,7 @@ class Place:
 
     def put(self, folder: Path, before: Mapping[str, Any]) -> None:
         """Copy an index from a folder. A name has the hash of its file: one that is there is the same."""
-        files = {entry["file"]: entry["size"] for entry in files_of(directory.read_manifest(folder), str(folder))}
+        files = {entry["file"]: entry["size"] for entry in files_of(manifests.read_manifest(folder), str(folder))}
         if self._store.type_name == "local":  # others need no folders, or make them
             with self._reported("save"):
                 self._store.create_dir(self._base, recursive=True)
@@ -206,9 +206,9 @@ class Place:
     def _remove(self, name: str, info: Any, old: Any) -> None:
         """Remove a file or a shard of ours, if it is old."""
         with self._reported("remove", name):
-            if directory.is_file(name) and info.mtime < old:
+            if manifests.is_file(name) and info.mtime < old:
                 self._store.delete_file(self._path(name))
-            elif directory.is_shard(name) and all(file.mtime < old for file in self.listed(name) if file.is_file):
+            elif manifests.is_shard(name) and all(file.mtime < old for file in self.listed(name) if file.is_file):
                 self._store.delete_dir(self._path(name))
 
     def _path(self, name: str) -> str:

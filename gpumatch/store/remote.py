@@ -16,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from gpumatch.errors import StorageError
-from gpumatch.store import copies, directory
+from gpumatch.store import copies, directory, manifests
 from gpumatch.store.directory import Stored, Verify
 from gpumatch.store.place import GoneError, Place, Where, each, is_uri, shown
 
@@ -46,7 +46,7 @@ def write(
         return directory.write(path, meta, segments)
     place = Place(path)
     before = place.contents()
-    if directory.MANIFEST in before:
+    if manifests.MANIFEST in before:
         directory.warn_of_shards(place.manifest, shown(path))
     with tempfile.TemporaryDirectory(prefix="gpumatch-", dir=copies.disk()) as folder:
         digest = directory.write(folder, meta, segments)
@@ -61,8 +61,8 @@ def write_shards(path: Where, shards: Sequence[str], plan: str | None = None) ->
     place = Place(path)
     before = place.contents()
     found = dict(zip(shards, each(place.manifest, shards), strict=True))
-    manifest = directory.manifest_of_shards(found, None if plan is None else (plan, place.manifest(plan)))
-    named = {*shards, *filter(None, [plan]), *directory.shards_before(place.manifest)}
+    manifest = manifests.manifest_of_shards(found, None if plan is None else (plan, place.manifest(plan)))
+    named = {*shards, *filter(None, [plan]), *manifests.shards_before(place.manifest)}
     place.replace_manifest(json.dumps(manifest, indent=1).encode(), named, before)
     return str(manifest["checksum"])
 
@@ -70,7 +70,7 @@ def write_shards(path: Where, shards: Sequence[str], plan: str | None = None) ->
 def read_manifest(path: Where) -> dict[str, Any]:
     """The manifest, checked: right format, known features, unaltered."""
     if not is_uri(path):
-        return directory.read_manifest(Path(path))
+        return manifests.read_manifest(Path(path))
     manifest = Place(path).manifest()
     copies.touch(manifest["checksum"])
     return manifest

@@ -12,7 +12,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.spark import build_index, count_subscriptions, match_events
 from gpumatch.spark.frames import salts_of
-from gpumatch.store import directory
+from gpumatch.store import manifests
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -171,7 +171,7 @@ def test_damaged_shards_are_named(spark: Any, tmp_path: Path) -> None:
         gm.load(tmp_path)
     del manifest["checksum"]
     manifest["shards"][0]["folder"] = "../elsewhere"
-    manifest["checksum"] = directory._digest(manifest)
+    manifest["checksum"] = manifests.digest_of(manifest)
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(gm.StorageError, match="which is no shard of an index"):
         gm.load(tmp_path)

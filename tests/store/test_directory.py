@@ -17,6 +17,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.index import KINDS
 from gpumatch.store import directory as storage
+from gpumatch.store import manifests
 
 SCHEMA = {
     "i": "int64",
@@ -87,7 +88,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 def write_manifest(folder: Path, held: dict[str, Any]) -> None:
     """A manifest that carries the right checksum, as one would write who means harm."""
     held = {key: value for key, value in held.items() if key != "checksum"}
-    (folder / "manifest.json").write_text(json.dumps({**held, "checksum": storage._digest(held)}))
+    (folder / "manifest.json").write_text(json.dumps({**held, "checksum": manifests.digest_of(held)}))
 
 
 @pytest.fixture(scope="module")
@@ -392,7 +393,7 @@ def test_a_reader_without_patterns_must_refuse_them(tmp_path: Path, monkeypatch:
     loaded.save(tmp_path)
     assert manifest(tmp_path)["features"] == []
     matcher.save(tmp_path)
-    monkeypatch.setattr("gpumatch.store.directory.FEATURES", frozenset())
+    monkeypatch.setattr("gpumatch.store.manifests.FEATURES", frozenset())
     with pytest.raises(gm.StorageError, match="needs patterns, which this version lacks"):
         gm.load(tmp_path)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import directory, disk, durable, log, store
+from gpumatch.store import directory, disk, durable, log, manifests, store
 
 SCHEMA = {"x": "int64", "s": "string", "tags": "list<string>"}
 EVENTS: list[dict[str, Any]] = [{"x": at, "s": "abc"[at % 3], "tags": ["t"] * (at % 2)} for at in range(12)]
@@ -78,7 +78,7 @@ def test_the_log_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lowe
     changed(plain)
     [name] = [name for name in os.listdir(tmp_path) if name.startswith("changes-")]
     assert name != "changes-1.log"
-    assert directory.read_manifest(tmp_path)["version"]["number"] > 0
+    assert manifests.read_manifest(tmp_path)["version"]["number"] > 0
     for opened in (matcher, gm.load(tmp_path)):
         assert contents(opened) == contents(plain)
         assert answers(opened) == answers(plain)
@@ -132,7 +132,7 @@ def test_large_calls_lie_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     matcher = made(tmp_path, background=False)
     reader = gm.open(tmp_path)
     matcher.add_ranges(np.arange(50), {"x": (np.arange(50), None)})
-    assert directory.read_manifest(tmp_path)["segments"] == []
+    assert manifests.read_manifest(tmp_path)["segments"] == []
     assert list(tmp_path.glob("s0.table.*.npy"))
     matcher.upsert({at: f"x = {at}" for at in range(40, 60)})
     matcher.remove([0])
@@ -170,7 +170,7 @@ def test_earlier_versions_go_after_a_while(tmp_path: Path) -> None:
     matcher.add({"b": "x > 2"})
     matcher.compact()
     second = matcher.version
-    [empty, older] = sorted(directory.kept_manifests(tmp_path), key=lambda path: path.stat().st_mtime)
+    [empty, older] = sorted(manifests.kept_manifests(tmp_path), key=lambda path: path.stat().st_mtime)
     assert contents(gm.load(tmp_path, version=first)) == {"a": "x > 1"}
     for path in (empty, older):
         os.utime(path, (time.time() - 101, time.time() - 101))
@@ -180,7 +180,7 @@ def test_earlier_versions_go_after_a_while(tmp_path: Path) -> None:
     with pytest.raises(gm.StorageError, match="has no version"):
         gm.load(tmp_path, version=first)
     named = {
-        file for it in directory.manifests(tmp_path) for file in (entry["file"] for entry in directory.files_of(it, ""))
+        file for it in manifests.written(tmp_path) for file in (entry["file"] for entry in manifests.files_of(it, ""))
     }
     assert {path.name for path in tmp_path.glob("*.npy")} == named
     assert len(list(tmp_path.glob("changes-*.log"))) == 2
@@ -205,7 +205,7 @@ def test_the_format_before_is_read(tmp_path: Path) -> None:
     zipfile.ZipFile(Path(__file__).with_name("format-5.zip")).extractall(tmp_path)
     right = [["s1", "s7"], ["or", "é", "new"], ["tag"]]
     events = [{"px": 9.0, "sym": "A1"}, {"qty": 1}, {"tags": ["x"], "sym": "a"}]
-    assert directory.read_manifest(tmp_path)["format"] == 5
+    assert manifests.read_manifest(tmp_path)["format"] == 5
     assert gm.load(tmp_path, verify="full").match(events).to_lists().to_pylist() == right
     with gm.open(tmp_path, "a") as opened:
         opened.add({"last": "px = 9"})

@@ -26,7 +26,7 @@ from gpumatch.codes.book import BOOK_TYPES
 from gpumatch.codes.table import TABLE_TYPES
 from gpumatch.index import KINDS
 from gpumatch.index.flat import Kind
-from gpumatch.store import directory
+from gpumatch.store import directory, manifests
 from gpumatch.store.checks import COLUMNS
 from tests.conformance.test_oracle import VARIANTS
 
@@ -130,7 +130,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 def write_manifest(folder: Path, held: dict[str, Any]) -> None:
     """With the right checksum."""
     held = {key: value for key, value in held.items() if key != "checksum"}
-    (folder / "manifest.json").write_text(json.dumps({**held, "checksum": directory._digest(held)}))
+    (folder / "manifest.json").write_text(json.dumps({**held, "checksum": manifests.digest_of(held)}))
 
 
 def forge(folder: Path, number: int, name: str, content: bytes) -> Path:
@@ -507,7 +507,7 @@ def test_what_is_no_file(how: str, verify: Any, tmp_path: Path) -> None:
 
 
 def test_a_shard_that_is_a_link_or_has_shards(tmp_path: Path) -> None:
-    names = [directory.shard_name(number, f"{number}" * 16) for number in (0, 1)]
+    names = [manifests.shard_name(number, f"{number}" * 16) for number in (0, 1)]
     for name in names:
         tiny(tmp_path / "idx" / name)
     directory.write_shards(tmp_path / "idx", names)

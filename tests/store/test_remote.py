@@ -17,7 +17,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.cli import main
-from gpumatch.store import copies, directory, place, remote
+from gpumatch.store import copies, directory, manifests, place, remote
 from tests.examples import later
 from tests.s3 import ACCOUNT, BUCKET, S3, running
 
@@ -133,7 +133,7 @@ def test_files_without_a_name_go_after_a_while(s3: S3, monkeypatch: pytest.Monke
     assert old <= in_store(s3)  # somebody may be about to name them
     monkeypatch.setattr(place, "_GRACE", -2)  # S3 counts whole seconds
     matcher(7).save(s3.uri("i"))
-    named = {entry["file"] for entry in directory.files_of(remote.read_manifest(s3.uri("i")), "")}
+    named = {entry["file"] for entry in manifests.files_of(remote.read_manifest(s3.uri("i")), "")}
     assert in_store(s3) == named | {"manifest.json"}
 
 
@@ -201,7 +201,7 @@ def test_folders_by_uri(s3: S3, tmp_path: Path) -> None:
 
 
 def test_shards(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [directory.shard_name(n, 16 * str(n)) for n in range(3)]
+    names = [manifests.shard_name(n, 16 * str(n)) for n in range(3)]
     for n, name in enumerate(names):
         matcher(10 * n).save(remote.below(s3.uri("i/"), name))
     remote.write_shards(s3.uri("i"), names[:2])

@@ -22,7 +22,7 @@ from gpumatch.routing.shards.placement import Placement
 from gpumatch.routing.shards.router import Entries, Relaxed, Router
 from gpumatch.routing.sieve.placing import SLACKS, Ordering
 from gpumatch.schema import Schema
-from gpumatch.store import directory, remote
+from gpumatch.store import manifests, remote
 from gpumatch.store.place import Where
 from gpumatch.store.source import Source, join_sources
 from gpumatch.subscriptions.block import Attributes
@@ -207,10 +207,10 @@ def save_shards(matcher: Matcher, path: Where, shards: int, events: Any = None, 
     names, entries = [], []
     for number in range(shards):
         part = matcher._subset(join_sources(matcher._attributes, [source], [shard == number]))
-        names.append(directory.shard_name(number, _digest(part)))
+        names.append(manifests.shard_name(number, _digest(part)))
         part.save(remote.below(path, names[-1]))
         entries.append(Entries.of(draft.grid, part))
-    plan, name = draft.finished(entries), directory.plan_name(names)
+    plan, name = draft.finished(entries), manifests.plan_name(names)
     plan.save(remote.below(path, name))
     remote.write_shards(path, names, name)
     return plan
