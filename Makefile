@@ -47,8 +47,10 @@ lanes:
 test-sim: .venv/.test
 	$(SIMULATED) || [ $$? -eq 5 ]
 
-# Further versions of PySpark; then the same subscriptions in DuckDB, with another seed each time, until the time is up.
+# All repetitions of what test-ci does a tenth of; further versions of PySpark; then the same subscriptions in DuckDB,
+# with another seed each time, until the time is up.
 test-long: .venv/.test
+	GPUMATCH_ALL=1 $(BIN)/python -m pytest tests/store -m long
 	$(MAKE) test-sparks ARGS=
 	$(BIN)/python -m tests.differential --seconds $(SECONDS) $(ARGS)
 

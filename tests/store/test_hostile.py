@@ -29,6 +29,7 @@ from gpumatch.index.flat import Kind
 from gpumatch.store import directory, manifests
 from gpumatch.store.checks import COLUMNS
 from tests.conformance.test_oracle import VARIANTS
+from tests.examples import rounds
 
 ALL = (*VARIANTS, gm.Tama(levels=1, approximate=True), gm.Tama(separation="events"), "auto")
 COUNT = int(os.environ.get("GPUMATCH_CORRUPTED", "12"))  # copies of each index
@@ -248,9 +249,12 @@ def test_corrupted_values_are_refused_or_harmless(index: Any, masters: Callable[
 
 @pytest.mark.long
 def test_no_corrupted_value_leads_out_of_bounds(tmp_path: Path) -> None:
-    """The same with numba's checks of bounds, which need kernels of their own; all of them with HYPOTHESIS_PROFILE."""
-    each = 480 if os.environ.get("HYPOTHESIS_PROFILE") == "explore" else 48
-    environment = {"NUMBA_BOUNDSCHECK": "1", "GPUMATCH_CACHE_DIR": str(tmp_path), "GPUMATCH_CORRUPTED": str(each)}
+    """The same with numba's checks of bounds, which need kernels of their own."""
+    environment = {
+        "NUMBA_BOUNDSCHECK": "1",
+        "GPUMATCH_CACHE_DIR": str(tmp_path),
+        "GPUMATCH_CORRUPTED": str(rounds(480)),
+    }
     chosen = [__file__, "-k", "corrupted_values or checks_notice", "-q", "-s", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *chosen], env=os.environ | environment, capture_output=True, text=True
