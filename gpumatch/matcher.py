@@ -49,6 +49,7 @@ _IDS = 4096  # that iteration looks up together
 _SAMPLE = 4096  # most observed events that are kept, the newest
 _TRIED = 1 << 16  # subscriptions added to a matcher in use from which on the planner times indexes
 _MET = 1024  # most matched events that are kept though nobody asked to observe them
+_FEW = 64  # of these are too few to plan by
 
 
 class Matcher:
@@ -261,7 +262,8 @@ class Matcher:
     def _build(self, source: Source, patient: bool) -> Segment:
         destinations = 0 if source.destinations is None else len(source.destinations.names)
         request = Request(self._requested, self._memory_limit, destinations, patient or len(source) >= _TRIED)
-        return Segment.build(source, self._attributes, request, self._observed or self._met)
+        met = self._met if sum(map(len, self._met)) >= _FEW else ()
+        return Segment.build(source, self._attributes, request, self._observed or met)
 
     def _seal(self) -> Snapshot:
         return self._store.searchable()
@@ -275,12 +277,11 @@ class Matcher:
         Otherwise it is ignored, with a ``GpumatchWarning`` for the first key that is spelt nearly like an attribute.
         """
         batch = self._batch(events, strict)
-        found = self._engine.match(self._seal(), batch)
-        self._meet(batch)
-        return found
+        self._meet(batch)  # first, since the index may be built now
+        return self._engine.match(self._seal(), batch)
 
     def _meet(self, batch: EventBatch) -> None:
-        """Keep some of the first matched events, for "auto" to plan by if none are observed."""
+        """Keep some of the first events, for "auto" to plan by if none are observed."""
         room = _MET - sum(map(len, self._met))
         if room > 0 and len(batch) > 1 and self._requested is None and not batch.on_device:
             self._met = (*self._met, batch.slice(0, room).copy())

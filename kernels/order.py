@@ -8,7 +8,7 @@ from gpumatch.opcodes import ANY, HI, KIND, LO, NONE, NULL, RANGE, WIDTH
 
 @driver
 def likelihoods(predicates, counts, seen, seen_ptr, seen_total, out):
-    """How likely each predicate is to hold: by codes of observed events, else by the share of codes that it covers.
+    """How likely each predicate is to hold: by codes of observed events, and one more that may have any code.
 
     ``seen[seen_ptr[a] + c]`` is how many observed values of attribute ``a`` have a code below ``c``.
     """
@@ -20,16 +20,15 @@ def likelihoods(predicates, counts, seen, seen_ptr, seen_total, out):
             out[i] = 1.0
             continue
         first, last = (0, 1) if kind == RANGE else (lo, hi)
-        covered = 0.0
+        covered, codes = 0, 0
         for r in range(first, last):
             low, high = (lo, hi) if kind == RANGE else (range_lo[r], range_hi[r])
-            if seen_total > 0:
-                covered += seen[seen_ptr[a] + high + 1] - seen[seen_ptr[a] + low]
-            else:
-                covered += high - low + 1
-        out[i] = covered / (seen_total if seen_total > 0 else counts[a])
-        if kind == ANY and seen_total == 0:
-            out[i] = min(1.0, 4 * out[i])  # a list has several values, any of which is enough
+            covered += seen[seen_ptr[a] + high + 1] - seen[seen_ptr[a] + low]
+            codes += high - low + 1
+        share = codes / counts[a]
+        if kind == ANY:
+            share = min(1.0, 4 * share)  # a list has several values, any of which is enough
+        out[i] = (covered + share) / (seen_total + 1)
 
 
 @driver

@@ -46,7 +46,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/index/psthash/__init__.py": {"_CELLS": 1, "_PAYS": 0, "_POSTINGS": 1},
     "gpumatch/index/tama/__init__.py": {"_ALL_CHECKED": 0, "_AT_ONCE": 1, "_ENOUGH": 0, "_PLENTY": 1},
     "gpumatch/subscriptions/longform.py": {"_AT_ONCE": 3},
-    "gpumatch/matcher.py": {"_IDS": 1, "_MET": 1, "_SAMPLE": 1, "_TRIED": 0},
+    "gpumatch/matcher.py": {"_FEW": 1, "_IDS": 1, "_MET": 1, "_SAMPLE": 1, "_TRIED": 0},
     "gpumatch/events/parquet.py": {"_ROWS": 1},
     "gpumatch/index/planner.py": {"_CALLS": 1, "_FEW": 0, "_SHARE": 1, "_TRIED": 1},
     "gpumatch/subscriptions/programs.py": {"_LARGE": 0, "_SLICE": 1, "_TABLE": 0},

@@ -265,7 +265,7 @@ def _with_presence(ptr: Array, attribute: Array, code: Array, attributes: Attrib
 
 
 def likelihoods(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> Array:
-    """How likely each predicate is to hold: from a sample of events, or else the share of codes that it covers."""
+    """How likely each predicate is to hold: from a sample of events, and the share of codes that it covers."""
     counts = book.counts()
     ptr = pointers(counts + 1)
     below = np.zeros(int(ptr[-1]), np.int64)

@@ -225,7 +225,7 @@ def test_what_clauses_say_of_one_value_is_drawn_together(monkeypatch: pytest.Mon
     assert len(np.unique(rows, axis=0)) == len(np.unique(rows[:, 0])) > 4
 
 
-def test_matched_events_are_what_compact_plans_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matched_events_are_what_indexes_are_planned_by(monkeypatch: pytest.MonkeyPatch) -> None:
     samples: list[int] = []
     build = gm.matcher.Segment.build
 
@@ -235,6 +235,9 @@ def test_matched_events_are_what_compact_plans_by(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(gm.matcher.Segment, "build", recording)
     monkeypatch.setattr(gm.matcher, "_MET", 50)
+    monkeypatch.setattr(gm.matcher, "_FEW", 30)
+    hasty = filled()
+    hasty.match(events(29))
     matcher = filled()
     matcher.match(events(30))
     matcher.match(events(30))
@@ -242,11 +245,11 @@ def test_matched_events_are_what_compact_plans_by(monkeypatch: pytest.MonkeyPatc
     matcher.compact()
     matcher.observe(events(7))
     matcher.compact()
-    assert samples == [0, 50, 7]
+    assert samples == [0, 30, 50, 7]
     asked = filled(index="pstbloom")
     asked.match(events(30))
     asked.compact()
-    assert samples[3:] == [0, 0]
+    assert samples[4:] == [0, 0]
 
 
 def test_measurements_leave_compiling_out(monkeypatch: pytest.MonkeyPatch) -> None:
