@@ -22,6 +22,7 @@ from gpumatch.index.charts import Bars, Chart, Heat, shares
 from gpumatch.index.gem import picture
 from gpumatch.store.segment import Segment
 from gpumatch.workloads import Workload, stocks
+from tests.likelihood import equally_likely
 
 ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(5)
@@ -105,10 +106,10 @@ def test_tree_meets_what_is_at_a_code(index: IndexParams) -> None:
 def test_tree_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty clauses with one symbol, told apart by their prices; few with others."""
     monkeypatch.setattr("gpumatch.index.postings.compound._SHARED", 2)
+    equally_likely(monkeypatch)
     prices = [f"sym = 'A' AND px = {price}" for price in range(60)]
     others = [f"sym = '{sym}' AND qty > {qty}" for sym in "BCD" for qty in range(4)]
     matcher = gm.Matcher({"sym": "string", "px": "int64", "qty": "int64"}, index=gm.PstBloom(), device="cpu")
-    matcher.observe([{}])  # so that all hang on their first predicates
     matcher.add({f"s{at}": text for at, text in enumerate((*prices, *others))})
     tree, met = charts(matcher)
     assert isinstance(met, Bars)

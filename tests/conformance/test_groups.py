@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumatch as gm
+from gpumatch.codes.encode import likelihoods
 from gpumatch.expr import Expr, Op, Predicate
 from gpumatch.index import IndexParams
 from gpumatch.index.postings import compound
@@ -19,6 +20,7 @@ from gpumatch.kernels.postings import CELLS, FILTERED
 from tests.conformance.devices import new_matcher, sized
 from tests.conformance.strategies import CONSTANTS, events, predicates, schemas
 from tests.conformance.test_oracle import expected
+from tests.likelihood import equally_likely
 
 PARAMS: tuple[IndexParams, ...] = (gm.PstBloom(), gm.PstHash(access=1), gm.PstHash(), gm.Scan())
 each_index = pytest.mark.parametrize("index", PARAMS[:2], ids=str)
@@ -27,7 +29,8 @@ TICKS = {"sym": "string", "px": "float64", "qty": "int64", "name": "string", "ta
 
 @pytest.fixture(autouse=True)
 def few_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two clauses get a group, however many codes there are."""
+    """Two clauses get a group, however many codes there are, and hang on their first predicate."""
+    equally_likely(monkeypatch)
     monkeypatch.setattr(compound, "_SHARED", 2)
     monkeypatch.setattr(compound, "_CODES", 1000)
 
@@ -58,9 +61,7 @@ def check(matcher: gm.Matcher, texts: Sequence[str], batch: list[dict[str, Any]]
 
 
 def filled(texts: Sequence[str], index: IndexParams | str = "pstbloom", schema: Any = TICKS) -> gm.Matcher:
-    """Clauses hang on their first predicate: of an event that has nothing, all are equally likely."""
     matcher = new_matcher(schema, index=index)
-    matcher.observe([{}])
     matcher.add(dict(enumerate(texts)))
     return matcher
 
@@ -129,6 +130,7 @@ def test_shared_equalities_equal_the_oracle(case: tuple[Any, ...], observed: boo
     right = expected(schema, wanted, batch)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compound, "_SHARED", least)
+        patch.setattr("gpumatch.store.segment.likelihoods", likelihoods)
         for index in PARAMS:
             matcher = new_matcher(schema, index=index)
             if observed:

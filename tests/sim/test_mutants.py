@@ -32,6 +32,7 @@ from tests.conformance.device_suite import (
     strings,
     there,
 )
+from tests.likelihood import equally_likely
 from tests.sim import strict, test_atree
 from tests.sim.rebinding import bound_anew
 
@@ -278,7 +279,7 @@ def groups(owner: str = "o") -> None:
         patch.setattr("gpumatch.index.postings.compound._SHARED", 1)
         patch.setattr("gpumatch.index.postings.compound._CODES", 1000)
         right = gm.Matcher(dict.fromkeys("fopq", "int64"), index="pstbloom", device="cpu")
-        right.observe([{}])
+        equally_likely(patch)
         least = -(2**63)  # its code is 0
         first = f"f = {least}" if owner == "f" else f"{owner} = 1"
         right.add({at: f"{first} AND p BETWEEN {at} AND {at + 3} AND q < {at % 7}" for at in range(30)})
