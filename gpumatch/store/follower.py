@@ -94,7 +94,7 @@ class Follower:
         """Read what was added to the log."""
         try:
             news = list(directory.changes_after(Path(self._path), manifest, self._position))
-        except FileNotFoundError:  # the log has been folded, and removed
+        except (OSError, StorageError):  # the log has been folded and removed, or what was read last was taken back
             return self._reload()
         if any(change.files is not None for _, change in news):
             return self._reload()
