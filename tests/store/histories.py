@@ -130,3 +130,11 @@ def state(matcher: gm.Matcher) -> State:
         found[at, [place[int(name)] for name in names]] = True
     assert len(place) == len(ids) == len(matcher)
     return [(name, tuple(column.tolist())) for name, column in zip(ids, found.T, strict=True)]
+
+
+def crash(matcher: gm.Matcher) -> None:
+    """Leave the folder as a process does that ends at once; the matcher is of no use any more."""
+    folder = matcher._folder
+    assert isinstance(folder, durable.Durable)
+    with folder._folding, folder._logging:
+        folder._give_up("it has crashed")
