@@ -295,7 +295,8 @@ def decoded(payload: bytes, position: Position, folder: Path) -> Change:
     """The change of a record."""
     try:
         change = Change.decode(payload)
-        files_of({"segments": [{"arrays": change.files or {}}]}, str(folder))
+        if change.files is not None:
+            files_of({"segments": [{"arrays": change.files}]}, str(folder))
         return change
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise StorageError(

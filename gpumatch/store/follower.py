@@ -52,7 +52,7 @@ def replay(store: Store, attributes: Attributes, change: Change, full: bool) -> 
                 removed = ids_from(change.removed)
             if change.facts is not None:
                 piece = _piece(change, attributes, full)
-            store.replay(removed, piece)
+            store.replay(removed, piece, full)
     except (IdError, pa.ArrowException) as error:
         raise StorageError(f"the log of the saved index is damaged: {error}; build it again") from error
 

@@ -155,13 +155,18 @@ class Store:
             self._publish("remove", self._state.without(*self._found(names)), names, None)
         self._tidy_up()
 
-    def replay(self, removed: Any, piece: Piece | None) -> None:
-        """Make a change that a journal has, which must not store it again. ``removed``: ids, or None."""
+    def replay(self, removed: Any, piece: Piece | None, full: bool = False) -> None:
+        """Make a change that a journal has, which must not store it again. ``removed``: ids, or None.
+
+        ``full``: it may have been altered.
+        """
         with self._swapping:
             state = self._state if removed is None else self._state.without(*self._found(removed))
             if piece is not None and len(piece):
                 if any(it.ids.type != piece.ids.type for it in state.pieces):
                     raise IdError("it has ids that are integers and others that are strings")
+                if full and (len(pc.unique(piece.ids)) < len(piece) or (state.find(piece.ids)[0] >= 0).any()):
+                    raise IdError("it adds an id that is there already")
                 check_kind(piece.destinations, [it.destinations for it in state.pieces])
                 state = self._with(piece, state)
             self._set(state)

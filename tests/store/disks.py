@@ -17,14 +17,17 @@ Op: TypeAlias = "tuple[Any, ...]"
 
 
 class Failure:
-    """Whether an operation fails, by its number and name; ``mend`` ends it."""
+    """Whether an operation fails: the one with this number, among all or those of one kind; ``mend`` ends it."""
 
-    def __init__(self, at: int, code: int = errno.EIO, torn: bool = False, lasting: bool = False) -> None:
-        self.at, self.code, self.torn, self.lasting = at, code, torn, lasting
-        self.happened = False
+    def __init__(
+        self, at: int, code: int = errno.EIO, torn: bool = False, lasting: bool = False, only: str = ""
+    ) -> None:
+        self.at, self.code, self.torn, self.lasting, self.only = at, code, torn, lasting, only
+        self.happened, self._seen = False, 0
 
-    def hits(self, number: int) -> bool:
-        found = number == self.at or (self.lasting and number > self.at)
+    def hits(self, kind: str) -> bool:
+        self._seen += self.only in ("", kind)
+        found = self.only in ("", kind) and (self._seen == self.at or (self.lasting and self._seen > self.at))
         self.happened = self.happened or found
         return found
 
@@ -40,7 +43,7 @@ class Disk:
     ) -> None:
         """``shorten``: whether a write takes only the first part of what it is given."""
         self.folder, self.failure, self._shorten = folder, failure or Failure(-1), shorten
-        self.count, self.ops = 0, list[Op]()
+        self.count, self.failed, self.ops = 0, 0, list[Op]()  # ``failed``: how many were done when the last one failed
         self._files: dict[int, int] = {}  # numbers of files, which the system's may be used again
         self._next = 0
         self.contents: dict[int, bytes] = {}  # on disk at first
@@ -61,9 +64,10 @@ class Disk:
         inode = os.stat(where).st_ino
         return self._files[inode] if inode in self._files else self._new(inode)
 
-    def _try(self) -> None:
+    def _try(self, kind: str) -> None:
         self.count += 1
-        if self.failure.hits(self.count):
+        if self.failure.hits(kind):
+            self.failed = len(self.ops)
             raise OSError(self.failure.code, os.strerror(self.failure.code))
 
     def _is_here(self, path: Any) -> bool:
@@ -74,7 +78,7 @@ class Disk:
     def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
         if not flags & os.O_CREAT:
             return os.open(path, flags, mode)
-        self._try()
+        self._try("open")
         is_new = not os.path.lexists(path)
         descriptor = os.open(path, flags, mode)
         if self._is_here(path):
@@ -86,7 +90,7 @@ class Disk:
         content = bytes(content)
         at, number = os.lseek(descriptor, 0, os.SEEK_CUR), self._number(descriptor)
         try:
-            self._try()
+            self._try("write")
         except OSError:
             if self.failure.torn:
                 self.ops.append(("write", number, at, content[: os.write(descriptor, content[: len(content) // 2])]))
@@ -99,36 +103,36 @@ class Disk:
     def fsync(self, descriptor: int) -> None:
         facts = os.fstat(descriptor)
         if stat.S_ISDIR(facts.st_mode):
-            self._try()
+            self._try("fsync")
             if facts.st_ino == self.folder.stat().st_ino:
                 self.ops.append(("sync names",))
             return
         number = self._number(descriptor)
         try:
-            self._try()
+            self._try("fsync")
         except OSError:
             self.ops.append(("sync failed", number))
             raise
         self.ops.append(("sync", number))
 
     def ftruncate(self, descriptor: int, size: int) -> None:
-        self._try()
+        self._try("ftruncate")
         os.ftruncate(descriptor, size)
         self.ops.append(("cut", self._number(descriptor), size))
 
     def replace(self, path: Any, other: Any) -> None:
-        self._try()
+        self._try("replace")
         number = self._number(path)
         os.replace(path, other)
         self.ops.append(("rename", Path(path).name, Path(other).name, number))
 
     def link(self, path: Any, other: Any) -> None:
-        self._try()
+        self._try("link")
         os.link(path, other)
         self.ops.append(("name", Path(other).name, self._number(path)))
 
     def unlink(self, path: Any) -> None:
-        self._try()
+        self._try("unlink")
         os.unlink(path)
         self.ops.append(("unname", Path(path).name))
 
@@ -151,7 +155,8 @@ class Disk:
             elif kind == "sync":
                 contents[op[1]] = written(contents.get(op[1], b""), unsynced.pop(op[1], []), 1, rng)
             elif kind == "sync failed":  # what was on its way may be there; later ones do not try again
-                contents[op[1]] = written(contents.get(op[1], b""), unsynced.pop(op[1], []), 0.5, rng)
+                some = float(rng.choice([0, 0.5, 1]))
+                contents[op[1]] = written(contents.get(op[1], b""), unsynced.pop(op[1], []), some, rng)
             elif kind == "sync names":
                 rename(names, unnamed, 1, rng)
                 unnamed = []

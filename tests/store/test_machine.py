@@ -200,4 +200,4 @@ def test_a_history_equals_a_dict(eager: None) -> None:
 
 @pytest.mark.parametrize("index", later(*INDEXES, "auto"))
 def test_any_history_equals_a_dict(index: str, eager: None) -> None:
-    run(index, rounds(60), 30)
+    run(index, rounds(80), 30)

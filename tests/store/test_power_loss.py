@@ -30,8 +30,9 @@ class Life:
 
     def __init__(self, folder: Path, model: Model | None, rng: np.random.Generator, options: dict[str, Any]) -> None:
         self.rng, self.options, self.possible = rng, options, [model]
-        failure = Failure(int(rng.integers(150)), errno.EIO, torn=True) if rng.random() < 0.3 else None
-        self.disk = Disk(folder, failure, shorten=lambda: bool(rng.random() < 0.1))
+        only = str(rng.choice(["", "fsync", "write"]))
+        failure = Failure(int(rng.integers(1, 40 if only else 200)), errno.EIO, torn=True, only=only)
+        self.disk = Disk(folder, failure if rng.random() < 0.5 else None, shorten=lambda: bool(rng.random() < 0.1))
 
     def open(self) -> gm.Matcher:
         self.disk.promise(*self.possible, *[{}] * (self.possible == [NOTHING]))
@@ -124,6 +125,8 @@ def torture(base: Path, seed: int) -> int:
             life.live()
         for look in range(LOOKS):
             end = int(rng.integers(1, len(life.disk.ops) + 1))
+            if life.disk.failed and look % 2:
+                end = min(life.disk.failed + look, len(life.disk.ops))
             folder = base / f"{number}-{look}"
             promised = life.disk.after_power_loss(end, rng, folder)
             model = found_in(folder, promised)
