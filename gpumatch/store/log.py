@@ -244,8 +244,9 @@ def read_log(folder: Path, position: Position, durable: int = 0) -> Iterator[tup
     while True:
         # Looked for first: nothing is appended to a log once there is the next.
         is_last = not (folder / log_name(position.log + 1)).exists()
-        for position, payload in _records(folder, position, durable):
-            yield position, payload
+        for last, payload in _records(folder, position, durable):
+            yield last, payload
+            position = last
         following = position._replace(log=position.log + 1, offset=START)
         if is_last:
             return

@@ -163,7 +163,7 @@ def attack(masters: Callable[[int], Master], count: int, seed: int, base: Path) 
         for path, content in held.items():
             if content is not None:
                 path.write_bytes(content)
-    assert outcome["refused"] > outcome["right"] > 0
+    assert outcome["refused"] > count // 4 > 0 < outcome["right"]  # much of it is of earlier versions
     return outcome
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +88,8 @@ FACTS: dict[str, Any] = {"what": "add", "at": 1.0, "segment": None, "files": Non
 WRONG: Any = (None, True, -1, 1e9, 1 << 70, "5", [], [[]], [1], {"a": 1}, {"a": {}})
 FILE = {"file": "s0.ids-0123456789abcdef.npy", "size": 8, "sha256": "0" * 64}
 RECORDS: list[bytes] = [
-    b"", b"\0", b"\xff" * 20, (1 << 31).to_bytes(4, "little") + b"{}", put_together(NESTED, b""), put_together(b"{", b""),
+    b"", b"\0", b"\xff" * 20, (1 << 31).to_bytes(4, "little") + b"{}",
+    put_together(NESTED, b""), put_together(b"{", b""),
     *(put_together(it, b"") for it in (*WRONG, {})),
     put_together(FACTS, b"more"),
     put_together(json.dumps(FACTS).replace("1.0", "1" + "0" * 400).encode(), b""),
@@ -217,7 +215,7 @@ def test_a_log_that_is_no_file(how: str, folder: Path, tmp_path: Path) -> None:
     put(path, how, tmp_path / "victim")
     before = (tmp_path / "victim").read_bytes()
     for mode in ("r", "a"):
-        with bounded(), pytest.raises(gm.StorageError, match="plain file|is damaged"):
+        with bounded(), pytest.raises(gm.StorageError, match=r"plain file|is damaged"):
             gm.open(folder, mode, device="cpu")  # type: ignore[arg-type]
     assert (tmp_path / "victim").read_bytes() == before
 

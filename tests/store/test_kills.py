@@ -1,4 +1,4 @@
-"""A process that writes to an index is killed, again and again: what it was told is stored is there, and nothing else."""
+"""A process that writes to an index is killed, again and again: what it knows to be stored is there, and no more."""
 
 from __future__ import annotations
 
