@@ -200,9 +200,12 @@ class Log:
     def sync(self) -> None:
         end = self.position.offset
         if self.synced < end and not self.why_broken:
-            self.why_broken = "earlier changes could not be put on disk"  # nor would trying again tell whether they are
-            disk.sync(self._descriptor)
-            self.synced, self.why_broken = end, ""
+            try:
+                disk.sync(self._descriptor)
+            except BaseException:  # trying again would not tell whether they are
+                self.why_broken = "earlier changes could not be put on disk"
+                raise
+            self.synced = end
 
     def rotate(self) -> None:
         """Go on in another file."""

@@ -30,7 +30,7 @@ EVENT = {"x": 0, "s": "a"}
 MARKS = [{"x": at} for at in range(1, 6)]
 
 
-class Wrong(Exception):
+class WrongError(Exception):
     """What a thread found."""
 
 
@@ -42,13 +42,13 @@ def check(matcher: gm.Matcher) -> int:
         groups.setdefault(name // 10, []).append(name % 10)
     torn = {group: held for group, held in groups.items() if held != list(range(GROUP))}
     if torn:
-        raise Wrong(f"groups of one snapshot are {torn}")
+        raise WrongError(f"groups of one snapshot are {torn}")
     marked = sorted(name for ids in results[1:] for name in ids)
     if marked != sorted(results[0]):
-        raise Wrong(f"marked {marked}, there {sorted(results[0])}")
+        raise WrongError(f"marked {marked}, there {sorted(results[0])}")
     for ids in results[1:]:
         if any(sum(name // 10 == group for name in ids) != GROUP for group in {name // 10 for name in ids}):
-            raise Wrong(f"a group has two expressions: {ids}")
+            raise WrongError(f"a group has two expressions: {ids}")
     return len(groups)
 
 
@@ -123,7 +123,7 @@ def writer(matcher: gm.Matcher, number: int) -> Callable[[], None]:
         found = {int(name) // 10 for name in matcher.match_one(EVENT)}
         mine = {one for one in found if one // GROUPS == number}
         if mine != there:
-            raise Wrong(f"after a call of writer {number} on {group}: found {mine}, expected {there}")
+            raise WrongError(f"after a call of writer {number} on {group}: found {mine}, expected {there}")
 
     return step
 
