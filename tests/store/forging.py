@@ -66,7 +66,7 @@ def with_array(payload: bytes, name: str, array: Any) -> bytes:
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
+def bounded(room: int = ROOM) -> Iterator[None]:
     """What allocates wildly is a MemoryError, what hangs a TimeoutError."""
 
     def late(*_: object) -> None:
@@ -75,7 +75,7 @@ def bounded() -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     handler = signal.signal(signal.SIGALRM, late)
-    resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (used + room, before[1]))
     signal.alarm(SECONDS)
     try:
         yield

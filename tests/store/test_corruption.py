@@ -32,7 +32,8 @@ class Master:
 
     def __init__(self, folder: Path, index: str, kind: str, seed: int) -> None:
         self.folder = folder
-        given: dict[str, Any] = {"index": index, "background": False, "device": "cpu"}
+        keep = 0 if seed % 2 else 3600  # files of earlier versions matter to few
+        given: dict[str, Any] = {"index": index, "background": False, "device": "cpu", "keep": keep}
         matcher = gm.open(folder, "a", schema=histories.SCHEMA, **given)
         history = list(islice(histories.random_calls(np.random.default_rng(seed), {}), 25))
         for at, (call, _) in enumerate(history):
@@ -163,12 +164,13 @@ def attack(masters: Callable[[int], Master], count: int, seed: int, base: Path) 
         for path, content in held.items():
             if content is not None:
                 path.write_bytes(content)
-    assert outcome["refused"] > count // 4 > 0 < outcome["right"]  # much of it is of earlier versions
+    assert outcome["refused"] > count // 4
+    assert outcome["right"] > 0
     return outcome
 
 
 def test_some_damage(masters: Callable[[int], Master], tmp_path: Path) -> None:
-    attack(lambda number: masters(number % 3), 40, 0, tmp_path)
+    attack(lambda _: masters(1), 30, 0, tmp_path)
 
 
 @pytest.mark.long
@@ -203,6 +205,6 @@ def test_a_log_of_zeros_without_end(masters: Callable[[int], Master], monkeypatc
     master = masters(0)
     monkeypatch.undo()  # in pieces as large as they are
     [path] = sorted(master.folder.glob("changes-*.log"))[-1:]
-    os.truncate(path, 3 << 30)  # takes no room
-    with bounded():
+    os.truncate(path, 1 << 30)  # takes no room
+    with bounded(1 << 28):
         assert histories.state(gm.load(master.folder, device="cpu")) == master.states[-1]

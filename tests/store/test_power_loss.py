@@ -155,7 +155,7 @@ def test_a_loss_of_power(tmp_path: Path, hasty: None) -> None:
 @pytest.mark.long
 def test_losses_of_power(tmp_path: Path, hasty: None) -> None:
     count = 0
-    for seed in range(1, rounds(100) + 1):
+    for seed in range(1, rounds(60) + 1):
         (tmp_path / str(seed)).mkdir()
         count += torture(tmp_path / str(seed), seed)
     print(f"{count} losses of power")
