@@ -85,7 +85,13 @@ def open(
     if fsync not in FSYNCS:
         raise ValueError(f"fsync is 'always', 'batch' or 'never', found {fsync!r}")
     if mode == "a":
-        found = _open_writer(path, schema, index, device, memory_limit, background, mmap, verify, fsync, keep)
+        try:
+            found = _open_writer(path, schema, index, device, memory_limit, background, mmap, verify, fsync, keep)
+        except OSError as error:
+            raise StorageError(
+                f"cannot open {shown(path)!r} to change it: {error.strerror}; make room, check the disk, and what this "
+                "user may do there"
+            ) from error
     else:
         found = _open_reader(path, device, background, mmap, verify)
     try:

@@ -90,6 +90,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/device/matching.py": {"_EVENTS": "sim/test_edges.py", "_FEW": "sim/test_edges.py"},
     "gpumatch/index/postings/compound.py": {"_LINES": "conformance/test_groups.py"},
     "gpumatch/store/store.py": {"MOST": "store/test_durable.py"},
+    "gpumatch/store/log.py": {"_AT_ONCE": "store/histories.py"},
     "gpumatch/store/durable.py": dict.fromkeys(("_BYTES", "_RECORDS", "_ROWS", "_SHARE"), "store/test_durable.py"),
     "gpumatch/cli/jsonlines.py": {"_BLOCK_BYTES": "cli/test_files.py"},
     "gpumatch/cli/files.py": {"_BLOCK_BYTES": "cli/test_files.py"},

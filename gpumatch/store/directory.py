@@ -84,7 +84,7 @@ def write(
 ) -> str:
     """Save an index, replacing the one that is there, if any. Returns the digest."""
     folder = make(path)
-    with locked(folder):
+    with _saving(folder), locked(folder):
         check_unused(folder)
         warn_of_shards(lambda: read_manifest(folder), str(folder))
         entries = [
@@ -95,11 +95,25 @@ def write(
     return digest
 
 
+@contextmanager
+def _saving(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot save in {str(folder)!r}: {error.strerror}; the index that was there, if any, is unharmed: make "
+            "room or check the disk, and save again"
+        ) from error
+
+
 def make(path: str | os.PathLike[str]) -> Path:
     """The folder for an index, made if it does not exist; one with other files is refused."""
     folder = Path(path)
+    missing = [it for it in (folder, *folder.parents) if not it.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            sync_folder(made.parent)
     except (FileExistsError, NotADirectoryError):
         raise StorageError(f"cannot save in {str(folder)!r}: it is a file, expected a directory") from None
     except OSError as error:
@@ -129,7 +143,7 @@ def write_shards(path: str | os.PathLike[str], shards: Sequence[str], plan: str 
     ``plan`` is another such folder, which says how events reach the shards.
     """
     folder = make(path)
-    with locked(folder):
+    with _saving(folder), locked(folder):
         check_unused(folder)
         found = {name: read_manifest(folder / name) for name in shards}
         before = shards_before(lambda: read_manifest(folder))
@@ -185,14 +199,20 @@ def read(
             if version is not None:
                 return _read_version(folder, version, mmap, verify)
             return _read_all(folder, manifest, mmap, verify, known)
-        except FileNotFoundError as error:
-            # Another process may have saved over the index while it was being read.
+        except (OSError, StorageError) as error:
+            # Another process may have saved over the index, or folded its log, while it was being read.
             found = read_manifest(folder)
             if found["checksum"] == manifest["checksum"]:
-                raise StorageError(f"{error.filename!r} is missing; save or copy the index again") from None
+                raise _unreadable(error) from None
             manifest = found
-        except OSError as error:
-            raise StorageError(f"cannot read {error.filename!r}: {error.strerror}") from error
+
+
+def _unreadable(error: OSError | StorageError) -> StorageError:
+    if isinstance(error, StorageError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        return StorageError(f"{error.filename!r} is missing; save or copy the index again")
+    return StorageError(f"cannot read {error.filename!r}: {error.strerror}; save or copy the index again")
 
 
 def _read_version(folder: Path, name: str, mmap: bool, verify: Verify) -> Stored:
@@ -274,8 +294,11 @@ def changes_after(
 def decoded(payload: bytes, position: Position, folder: Path) -> Change:
     """The change of a record."""
     try:
-        return Change.decode(payload)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        change = Change.decode(payload)
+        if change.files is not None:
+            files_of({"segments": [{"arrays": change.files}]}, str(folder))
+        return change
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise StorageError(
             f"{str(folder)!r} has a log whose change {position.number} cannot be read: {error!r}; build the index again"
         ) from None
@@ -301,7 +324,7 @@ def check_unused(folder: Path) -> None:
 
 def take_lock(folder: Path, flags: int) -> int:
     """The descriptor of the lock of the folder's writer, which closing it gives back, or the end of the process."""
-    descriptor = os.open(folder / LOCK, flags, 0o666)
+    descriptor = _open_lock(folder / LOCK, flags)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -309,6 +332,14 @@ def take_lock(folder: Path, flags: int) -> int:
         os.close(descriptor)
         raise StorageError(f"{str(folder)!r} is open for writing in {owner}; close it there first") from None
     return descriptor
+
+
+def _open_lock(path: Path, flags: int) -> int:
+    """A link may lead to a file that is somebody's, and a pipe may wait."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise StorageError(f"{str(path)!r} is no plain file; remove it")
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextmanager

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
+
+
+def plain(path: Path) -> BinaryIO:
+    """A file, open for reading; anything else, such as a link or a pipe that would never end, is an OSError."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return open(path, "rb")
 
 
 def replace(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a file as a whole or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
         try:
             for piece in pieces:
                 write(descriptor, piece)
@@ -19,7 +30,8 @@ def replace(path: Path, *pieces: bytes | memoryview) -> None:
             os.close(descriptor)
         os.replace(draft, path)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            remove(draft)
         raise
 
 
@@ -44,7 +56,7 @@ def sync_folder(folder: Path) -> None:
 
 def link(path: Path, other: Path) -> None:
     """Give a file a second name, from now on."""
-    other.unlink(missing_ok=True)
+    remove(other)
     os.link(path, other)
     os.utime(other)
 

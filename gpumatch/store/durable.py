@@ -19,6 +19,7 @@ from weakref import ref
 
 from gpumatch.errors import StorageError
 from gpumatch.store import directory, disk, manifests
+from gpumatch.store.background import LOG
 from gpumatch.store.checks import REMOVED, id_columns
 from gpumatch.store.log import START, Change, Files, Log, Position, log_number
 from gpumatch.store.manifests import MANIFEST
@@ -36,6 +37,7 @@ _SHARE = 32  # of all rows, if that is more
 _RECORDS, _BYTES = 1000, 16 << 20  # of a log before it is folded, whatever they change
 _RETRY = 60.0  # seconds before the log is folded again after that has failed
 _BATCH = 1.0  # seconds after which a change is on disk with "batch"
+_ABOUT = ("format", "checksum")  # what a manifest says of itself
 
 
 class Durable:
@@ -54,7 +56,7 @@ class Durable:
         """``lock``: the descriptor of the folder's, which closing gives back. ``meta``: the facts of a manifest."""
         self._folder, self._lock, self._store, self._attributes = folder, lock, store, attributes
         self._meta, self._fsync, self._keep = meta, fsync, keep
-        self._why_not = ""  # nothing can be written any more
+        self._why_not = "it is not open"  # nothing can be written
         self._timer: threading.Timer | None = None
         self._retry = 0.0  # when to fold again, after that has failed
         self._make_locks()
@@ -73,10 +75,15 @@ class Durable:
         for entry, segment in zip(manifest["segments"], segments, strict=True):
             self._remember(segment, {**entry, "arrays": _lasting(entry["arrays"])})
         self._log = Log(self._folder, position, self._fsync == "always")
-        self._records = position.number - manifests.position_of(manifest)[0].number
-        self._note_files()
-        if "log" not in manifest:  # from now on its absence is damage
-            self._write_manifest({key: manifest[key] for key in manifest if key not in ("format", "checksum")}, START)
+        try:
+            self._records = position.number - manifests.position_of(manifest)[0].number
+            self._note_files()
+            if "log" not in manifest:  # from now on its absence is damage
+                self._write_manifest({key: manifest[key] for key in manifest if key not in _ABOUT}, START)
+        except BaseException:
+            self._log.close()
+            raise
+        self._why_not = ""
 
     def _note_files(self) -> None:
         """Which files the logs name, from that of the oldest manifest on."""
@@ -95,14 +102,14 @@ class Durable:
     def prepare(self, piece: Piece) -> None:
         """Write a large segment into files, before writers have to wait for it."""
         if not self._why_not and _is_filed(piece):
-            with self._reported():
+            with self._storing():
                 self._entry(piece)
 
     def commit(self, what: str, removed: Any, piece: Piece | None, publish: Callable[[], None]) -> None:
         """Store a change, then publish it; on an error, neither. ``removed``: ids, or None."""
-        if self._why_not:
-            raise StorageError(self._why_not)
-        with self._reported():
+        if why := self._why_not or self._why_broken():
+            raise StorageError(why)
+        with self._storing():
             self._commit(self._change(what, removed, piece), publish)
         self._rows += (0 if piece is None else len(piece)) + (0 if removed is None else len(removed))
         if self._fsync == "batch":
@@ -148,26 +155,38 @@ class Durable:
 
     def _sync(self) -> None:
         self._timer = None
-        with self._logging:
-            if not self._why_not:
-                self._log.sync()
+        try:
+            with self._logging:
+                if not self._why_not:
+                    self._log.sync()
+        except OSError as error:
+            LOG.error("%s: %s", self._why_broken(), error.strerror)  # and so says every change from now on
 
     def flush(self) -> None:
         """Have all changes on disk."""
-        with self._reported(), self._logging:
-            if not self._why_not:
+        with self._logging:
+            if self._why_not:
+                return
+            with suppress(OSError):
                 self._log.sync()
+            if why := self._why_broken():
+                raise StorageError(why)
 
     @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _storing(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             advice = "make room and call again" if full else "check the disk, then call again"
-            raise StorageError(
-                f"cannot store the change in {str(self._folder)!r}: {error.strerror}; nothing of it was made: {advice}"
-            ) from error
+            left = f"nothing of it was made: {advice}"
+            if self._log.why_broken:
+                left = "whether it was made shows when the folder is opened again: close it, and check the disk"
+            raise StorageError(f"cannot store the change in {str(self._folder)!r}: {error.strerror}; {left}") from error
+
+    def _why_broken(self) -> str:
+        why = self._log.why_broken
+        return why and f"cannot store changes in {str(self._folder)!r}: {why}; open the folder again"
 
     # Folding
 
@@ -248,10 +267,10 @@ class Durable:
         named = {file["file"] for _, entry in self._entries.values() for file in entry["arrays"].values()}
         needed = [manifests.read_manifest(self._folder)]
         for path in manifests.kept_manifests(self._folder):
-            if time.time() - path.stat().st_mtime < self._keep:
-                with suppress(StorageError):
-                    needed.append(manifests.checked_manifest(path.read_bytes(), str(path)))
-                    named.add(path.name)
+            manifest = manifests.kept_manifest(path)
+            if manifest is not None and time.time() - path.stat().st_mtime < self._keep:
+                needed.append(manifest)
+                named.add(path.name)
         first = min(manifests.position_of(manifest)[0].log for manifest in needed)
         for manifest in needed:
             named |= {entry["file"] for entry in manifests.files_of(manifest, str(self._folder))}
@@ -263,12 +282,18 @@ class Durable:
 
     def close(self) -> None:
         """Give the folder back. What it is to hold is on disk then, and the manifest says how long the log is."""
-        if self._why_not:
-            return
         with self._folding, self._logging, self._filing:
-            with self._reported():
+            if self._why_not:
+                return
+            try:
                 self._log.sync()
-                self._note_size()
+                if not self._log.why_broken:  # else what is there shows when it is read
+                    self._note_size()
+            except OSError as error:
+                raise StorageError(
+                    f"cannot write to {str(self._folder)!r}: {error.strerror}; no change is lost: make room or check "
+                    "the disk, and close it again"
+                ) from error
             self._give_up(f"{str(self._folder)!r} is closed; open it again to change it")
 
     def _note_size(self) -> None:
@@ -276,7 +301,7 @@ class Durable:
         with directory.locked(self._folder):
             manifest = manifests.read_manifest(self._folder)
             if manifest["log"]["number"] == self._log.position.log:  # else a fold has failed since
-                facts = {key: manifest[key] for key in manifest if key not in ("format", "checksum")}
+                facts = {key: manifest[key] for key in manifest if key not in _ABOUT}
                 self._write_manifest(facts, self._log.position.offset)
 
     def abandon(self) -> None:
@@ -284,6 +309,11 @@ class Durable:
         self._make_locks()
         if not self._why_not:
             self._give_up(f"{str(self._folder)!r} is open for writing in the parent of this process; open it here anew")
+
+    def __del__(self) -> None:
+        """Whoever has lost a matcher can open the folder again."""
+        if not self._why_not:
+            self._give_up("nobody has it")
 
     def _give_up(self, why: str) -> None:
         self._why_not = why

@@ -52,7 +52,7 @@ def replay(store: Store, attributes: Attributes, change: Change, full: bool) -> 
                 removed = ids_from(change.removed)
             if change.facts is not None:
                 piece = _piece(change, attributes, full)
-            store.replay(removed, piece)
+            store.replay(removed, piece, full)
     except (IdError, pa.ArrowException) as error:
         raise StorageError(f"the log of the saved index is damaged: {error}; build it again") from error
 
@@ -94,7 +94,7 @@ class Follower:
         """Read what was added to the log."""
         try:
             news = list(directory.changes_after(Path(self._path), manifest, self._position))
-        except FileNotFoundError:  # the log has been folded, and removed
+        except (OSError, StorageError):  # the log has been folded and removed, or what was read last was taken back
             return self._reload()
         if any(change.files is not None for _, change in news):
             return self._reload()

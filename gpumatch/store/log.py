@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,7 @@ _FILE_MAGIC, _MAGIC = b"gpumatch log 1\n\0", b"\xf1gmR"
 _FILE = struct.Struct("<16sQ16s")  # magic; number and chain of the version that the log begins with
 _HEAD = struct.Struct("<4sQQQ")  # magic, number, bytes of the payload, bytes of the file that were on disk
 _CHECK, CHAIN = 8, 16
+_AT_ONCE = 1 << 20  # bytes that are searched for what follows damage
 START = _FILE.size + _CHECK  # where the first record begins
 _NAME = re.compile(r"changes-(\d+)\.log")
 _TYPE = re.compile(r"[|<][biuf][1248]")
@@ -130,19 +131,36 @@ def log_state(folder: Path) -> str:
 
 
 class Log:
-    """The log that changes are appended to. Whoever has it is the only one who writes to the folder."""
+    """The log that changes are appended to. Whoever has it is the only one who writes to the folder.
+
+    ``why_broken``: nothing more can be appended, since nobody knows what is on disk; empty if somebody does.
+    """
 
     def __init__(self, folder: Path, position: Position, always: bool) -> None:
-        """``always``: each record is on disk when ``append`` returns. What follows the position in the file goes."""
-        self._folder, self._always, self.position, self._is_broken = folder, always, position, False
+        """``always``: each record is on disk when ``append`` returns. What follows the position in the folder goes."""
+        while _begins_with(folder, following := position._replace(log=position.log + 1, offset=0)):
+            position = following  # it was begun, and nothing was appended
+        self._folder, self._always, self.position, self.why_broken = folder, always, position, ""
+        if later := [name for name in os.listdir(folder) if (log_number(name) or 0) > position.log]:
+            for name in later:  # of an index that was here before, or they would have been read
+                disk.remove(folder / name)
+            disk.sync_folder(folder)
         path = folder / log_name(position.log)
         if position.offset <= START or not path.exists():
             self._create()
         else:
-            self._descriptor = os.open(path, os.O_RDWR)
-            disk.truncate(self._descriptor, position.offset)
-            disk.sync(self._descriptor)
+            self._cut(path)
         self.synced = self.position.offset
+
+    def _cut(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            disk.truncate(descriptor, self.position.offset)
+            disk.sync(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
 
     def _create(self) -> None:
         head = _FILE.pack(_FILE_MAGIC, self.position.number, self.position.chain)
@@ -155,8 +173,8 @@ class Log:
 
     def append(self, payload: bytes) -> None:
         """All of it or nothing."""
-        if self._is_broken:
-            raise OSError(errno.EIO, "an earlier change could not be taken back; open the folder again")
+        if self.why_broken:
+            raise OSError(errno.EIO, self.why_broken)
         before = self.position
         head = _HEAD.pack(_MAGIC, before.number + 1, len(payload), self.synced)
         chain = _chained(before.chain, head, payload)
@@ -174,14 +192,19 @@ class Log:
     def undo(self, before: Position) -> None:
         """Forget what was appended after a position."""
         self.position, self.synced = before, min(self.synced, before.offset)
-        self._is_broken = True
+        self.why_broken = "an earlier change could not be taken back"
         disk.truncate(self._descriptor, before.offset)
-        self._is_broken = False
+        disk.sync(self._descriptor)  # or it may be back after a loss of power
+        self.synced, self.why_broken = before.offset, ""
 
     def sync(self) -> None:
         end = self.position.offset
-        if self.synced < end:
-            disk.sync(self._descriptor)
+        if self.synced < end and not self.why_broken:
+            try:
+                disk.sync(self._descriptor)
+            except BaseException:  # trying again would not tell whether they are
+                self.why_broken = "earlier changes could not be put on disk"
+                raise
             self.synced = end
 
     def rotate(self) -> None:
@@ -193,9 +216,12 @@ class Log:
             self._create()
         except BaseException:
             following, self.position = self.position, before
-            self._is_broken = True  # if the next log stays, it must not be taken for one that continues this
-            disk.remove(self._folder / log_name(following.log))
-            self._is_broken = False
+            path = self._folder / log_name(following.log)
+            if path.exists():  # it would not continue this one any more
+                self.why_broken = "the next log could not be taken back"
+                disk.remove(path)
+                disk.sync_folder(self._folder)
+                self.why_broken = ""
             raise
         os.close(descriptor)
 
@@ -212,88 +238,85 @@ def read_log(folder: Path, position: Position, durable: int = 0) -> Iterator[tup
     They end before a record that is not complete: its call had not returned when the writer or the machine stopped.
     ``durable``: how much of the position's log is known to be complete. Other damage is a StorageError.
     """
-    while True:
-        last = position
-        for last, payload in _records(folder, position, durable):
-            yield last, payload
-        following = last._replace(log=last.log + 1, offset=0)
-        if not (folder / log_name(following.log)).exists():
-            return
-        if last == position:
-            if not _begins_with(folder, following):
-                raise _damaged(folder, position, "the next log does not continue it")
-            last, durable = following, 0
-        position = last
-        # else the writer went on in this log meanwhile: it was closed when the next one was begun
-
-
-def _records(folder: Path, position: Position, durable: int) -> Iterator[tuple[Position, bytes]]:
-    """Those of one file."""
     if position.offset < START:
         if not _begins_with(folder, position):
             if durable:
                 raise _damaged(folder, position, "it is missing, or does not continue the version of the manifest")
-            return
+            return  # logs are those of an index that was here before
         position = position._replace(offset=START)
-        yield from _records(folder, position, durable)
-        return
-    with open(folder / log_name(position.log), "rb") as file:
-        file.seek(position.offset)
-        data = file.read()
-    at = 0
-    while at < len(data):
-        found = _record(data, at, position)
-        if found is None:
-            if position.offset < durable or _is_followed(data, at, position):
-                raise _damaged(folder, position, "its checksum differs")
+    while True:
+        # Looked for first: nothing is appended to a log once there is the next.
+        is_last = not (folder / log_name(position.log + 1)).exists()
+        for last, payload in _records(folder, position, durable):
+            yield last, payload
+            position = last
+        following = position._replace(log=position.log + 1, offset=START)
+        if is_last:
             return
-        payload, size, chain = found
-        at += size
-        position = Position(position.log, position.offset + size, position.number + 1, chain)
-        yield position, payload
-    if position.offset < durable:
-        raise _damaged(folder, position, f"the log ends there, expected {durable} bytes")
+        if not _begins_with(folder, following):
+            if not (folder / log_name(following.log)).exists():  # the writer has taken it back
+                return
+            raise _damaged(folder, position, "the next log does not continue it")
+        position, durable = following, 0
 
 
-def _record(data: bytes, at: int, position: Position) -> tuple[bytes, int, bytes] | None:
-    """Payload, size and chain of the record at ``at``; None if it is incomplete or altered."""
-    head = _head(data, at)
-    if head is None or head[0] != position.number + 1:
+def _records(folder: Path, position: Position, durable: int) -> Iterator[tuple[Position, bytes]]:
+    """Those of one file."""
+    with disk.plain(folder / log_name(position.log)) as file:
+        end = os.fstat(file.fileno()).st_size
+        if end < max(position.offset, durable):
+            raise _damaged(folder, position, f"it has {end} bytes, expected {max(position.offset, durable)}")
+        while position.offset < end:
+            found = _record(file, position, end)
+            if found is None:
+                if position.offset < durable or _is_followed(file, position):
+                    raise _damaged(folder, position, "its checksum differs")
+                return
+            payload, chain = found
+            offset = position.offset + _HEAD.size + _CHECK + len(payload) + CHAIN
+            position = Position(position.log, offset, position.number + 1, chain)
+            yield position, payload
+
+
+def _record(file: BinaryIO, position: Position, end: int) -> tuple[bytes, bytes] | None:
+    """Payload and chain of the record at a position; None if it is incomplete or altered."""
+    file.seek(position.offset)
+    content = file.read(_HEAD.size + _CHECK)
+    head = _head(content)
+    if head is None or head[0] != position.number + 1 or head[1] > end - file.tell() - CHAIN:
         return None
-    start = at + _HEAD.size + _CHECK
-    end = start + head[1] + CHAIN
-    if end > len(data):
-        return None
-    payload, chain = data[start : end - CHAIN], data[end - CHAIN : end]
-    if chain != _chained(position.chain, data[at : at + _HEAD.size], payload):
-        return None
-    return payload, end - at, chain
+    payload, chain = file.read(head[1]), file.read(CHAIN)
+    return (payload, chain) if chain == _chained(position.chain, content[: _HEAD.size], payload) else None
 
 
-def _head(data: bytes, at: int) -> tuple[int, int, int] | None:
-    """Number, bytes of payload, and bytes on disk, of the head at ``at``."""
-    head = data[at : at + _HEAD.size]
-    if len(head) < _HEAD.size or data[at + _HEAD.size : at + _HEAD.size + _CHECK] != _check(head):
+def _head(content: bytes) -> tuple[int, int, int] | None:
+    """Number, bytes of payload, and bytes on disk, of a record's head and its check."""
+    head = content[: _HEAD.size]
+    if len(head) < _HEAD.size or content[_HEAD.size :] != _check(head):
         return None
     magic, number, size, synced = _HEAD.unpack(head)
     return (number, size, synced) if magic == _MAGIC else None
 
 
-def _is_followed(data: bytes, at: int, position: Position) -> bool:
-    """Whether a later record says that the one at ``at`` was on disk by then."""
-    later = data.find(_MAGIC, at + 1)
-    while later >= 0:
-        head = _head(data, later)
-        if head is not None and head[0] > position.number and head[2] > position.offset:
-            return True
-        later = data.find(_MAGIC, later + 1)
+def _is_followed(file: BinaryIO, position: Position) -> bool:
+    """Whether a later record says that the one at a position was on disk by then."""
+    whole, data = _HEAD.size + _CHECK, b""
+    file.seek(position.offset + 1)
+    while more := file.read(_AT_ONCE):
+        data = data[1 - whole :] + more
+        at = data.find(_MAGIC)
+        while at >= 0:
+            head = _head(data[at : at + whole])
+            if head is not None and head[0] > position.number and head[2] > position.offset:
+                return True
+            at = data.find(_MAGIC, at + 1)
     return False
 
 
 def _begins_with(folder: Path, position: Position) -> bool:
     """Whether a log exists and continues a version."""
     try:
-        with open(folder / log_name(position.log), "rb") as file:
+        with disk.plain(folder / log_name(position.log)) as file:
             found = file.read(START)
     except FileNotFoundError:
         return False

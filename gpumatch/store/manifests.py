@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import re
-import stat
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from gpumatch.errors import StorageError
+from gpumatch.store import disk
 from gpumatch.store.checks import REMOVED
 from gpumatch.store.log import CHAIN, Position, log_number
 
@@ -43,10 +41,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a file; anything else, such as a pipe that would never end, is an OSError."""
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise OSError(errno.EINVAL, "it is no plain file", str(path))
-    return path.read_bytes()
+    with disk.plain(path) as file:
+        return file.read()
 
 
 def checked_manifest(content: bytes, where: str) -> dict[str, Any]:
@@ -91,7 +87,7 @@ def _is_ours(manifest: Any) -> bool:
 def _check_version(manifest: Mapping[str, Any]) -> None:
     position, durable = position_of(manifest)
     for number in (position.log, position.number, durable):
-        if type(number) is not int or number < 0:
+        if type(number) is not int or not 0 <= number < 1 << 62:
             raise ValueError(f"it has the number {number!r} in its version or log")
     if len(position.chain) != CHAIN:
         raise ValueError(f"the chain of its version has {len(position.chain)} bytes, expected {CHAIN}")
@@ -180,16 +176,21 @@ def position_of(manifest: Mapping[str, Any]) -> tuple[Position, int]:
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
-    """The manifest and those of earlier versions that are still there, the newest first."""
-    found = [read_manifest(folder)]
-    for path in kept_manifests(folder):
-        with suppress(FileNotFoundError):
-            found.append(checked_manifest(_content(path), str(path)))
+    """The manifest and those of earlier versions that are still there and undamaged, the newest first."""
+    found = [read_manifest(folder), *filter(None, map(kept_manifest, kept_manifests(folder)))]
     return sorted(found, key=lambda manifest: -position_of(manifest)[0].number)
 
 
 def kept_manifests(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if _KEPT.fullmatch(path.name)]
+
+
+def kept_manifest(path: Path) -> dict[str, Any] | None:
+    """The manifest of an earlier version; None if it is gone or damaged, which does not matter to others."""
+    try:
+        return checked_manifest(_content(path), str(path))
+    except (OSError, StorageError):
+        return None
 
 
 def kept_name(manifest: Mapping[str, Any]) -> str:

@@ -155,14 +155,21 @@ class Store:
             self._publish("remove", self._state.without(*self._found(names)), names, None)
         self._tidy_up()
 
-    def replay(self, removed: Any, piece: Piece | None) -> None:
-        """Make a change that a journal has, which must not store it again. ``removed``: ids, or None."""
+    def replay(self, removed: Any, piece: Piece | None, full: bool = False) -> None:
+        """Make a change that a journal has, which must not store it again. ``removed``: ids, or None.
+
+        ``full``: it may have been altered.
+        """
         with self._swapping:
             state = self._state if removed is None else self._state.without(*self._found(removed))
-            if piece is not None:
+            if piece is not None and len(piece):
+                if any(it.ids.type != piece.ids.type for it in state.pieces):
+                    raise IdError("it has ids that are integers and others that are strings")
+                if full and (len(pc.unique(piece.ids)) < len(piece) or (state.find(piece.ids)[0] >= 0).any()):
+                    raise IdError("it adds an id that is there already")
                 check_kind(piece.destinations, [it.destinations for it in state.pieces])
                 state = self._with(piece, state)
-            self._state = state
+            self._set(state)
 
     def replace(self, source: Source, complete: Callable[[Piece, Snapshot, Array, Array], Piece], known: bool) -> None:
         """Put subscriptions in the place of those with the same ids, in one step: readers see old or new.
@@ -228,7 +235,7 @@ class Store:
         """Make it the state, which the journal has first; ``removed`` and ``piece`` are what it has changed."""
 
         def publish() -> None:
-            self._state = state
+            self._set(state)
 
         removed = removed if removed is not None and len(removed) else None
         piece = piece if piece is not None and len(piece) else None
@@ -237,11 +244,14 @@ class Store:
         elif removed is not None or piece is not None:
             self.journal.commit(what, removed, piece, publish)
 
+    def _set(self, state: Snapshot) -> None:
+        self.routes = self.routes or any(piece.destinations is not None for piece in state.pieces)
+        self._state = state
+
     def _with(self, piece: Piece, state: Snapshot) -> Snapshot:
         """The state with one more piece."""
         if len(piece) == 0:
             return state
-        self.routes = self.routes or piece.destinations is not None
         return self._with_few_sources(Snapshot((*state.pieces, piece), (*state.removed, None)))
 
     def _with_few_sources(self, state: Snapshot) -> Snapshot:
@@ -438,6 +448,10 @@ def _replaced(now: Snapshot, before: Snapshot, job: Job, built: Piece) -> Snapsh
     there = {run[id(piece)]: gone for piece, gone in zip(now.pieces, now.removed, strict=True) if id(piece) in run}
     if not there:  # all was removed
         return now
+    pairs = list(zip(now.pieces, now.removed, strict=True))
+    place = next(at for at, (piece, _) in enumerate(pairs) if id(piece) in run)
+    if any(id(piece) not in run for piece, _ in pairs[place : place + len(there)]):
+        return now  # it was read anew, with some of the pieces as they are after another merge
     bases = pointers(np.array(before.live[job.first : job.last]))
     removed = [np.zeros(0, np.int64)]
     for at, base in zip(range(job.first, job.last), bases[:-1], strict=True):
@@ -447,9 +461,7 @@ def _replaced(now: Snapshot, before: Snapshot, job: Job, built: Piece) -> Snapsh
             rows = np.flatnonzero(new.mask)
             numbers = rows if old is None else old.numbers(rows)
             removed.append(base + numbers[numbers >= 0])
-    pairs = list(zip(now.pieces, now.removed, strict=True))
-    place = next(at for at, (piece, _) in enumerate(pairs) if id(piece) in run)
-    pairs[place : place + len(there)] = [(built, None)]  # they still lie side by side
+    pairs[place : place + len(there)] = [(built, None)]
     snapshot = Snapshot(tuple(piece for piece, _ in pairs), tuple(gone for _, gone in pairs))
     rows = np.concatenate(removed)
     return snapshot.without(np.full(len(rows), place), rows)

@@ -1,0 +1,161 @@
+"""Power fails while an index is changed: what was synced is there, what was not may be there, torn or in any order."""
+
+from __future__ import annotations
+
+import errno
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpumatch as gm
+from gpumatch.store import disk as disks_of_store
+from gpumatch.store import durable
+from tests.examples import rounds
+from tests.store import histories
+from tests.store.disks import Disk, Failure
+from tests.store.histories import Model
+
+eager = histories.eager
+
+IN_A_ROW = 4  # losses of power that a folder survives one after another
+LOOKS = 12  # moments of each life that are tried
+NOTHING = None  # there is no index yet
+
+
+class Life:
+    """A writer from opening a folder to closing it, and what it was promised."""
+
+    def __init__(self, folder: Path, model: Model | None, rng: np.random.Generator, options: dict[str, Any]) -> None:
+        self.rng, self.options, self.possible = rng, options, [model]
+        only = str(rng.choice(["", "fsync", "write"]))
+        failure = Failure(int(rng.integers(1, 40 if only else 200)), errno.EIO, torn=True, only=only)
+        self.disk = Disk(folder, failure if rng.random() < 0.5 else None, shorten=lambda: bool(rng.random() < 0.1))
+
+    def open(self) -> gm.Matcher:
+        self.disk.promise(*self.possible, *[{}] * (self.possible == [NOTHING]))
+        while True:
+            try:
+                matcher = gm.open(self.disk.folder, "a", schema=histories.SCHEMA, background=False, **self.options)
+            except gm.StorageError:
+                assert self.disk.failure.happened
+                self.disk.failure.mend()
+                continue
+            found = histories.state(matcher)
+            [model] = [it or {} for it in self.possible if histories.state_of(it or {}) == found][:1]
+            self.kept(model, all_of_it=True)
+            return matcher
+
+    def kept(self, model: Model, all_of_it: bool) -> None:
+        """The matcher holds this; on disk, in batches, may be what it held since it was last flushed."""
+        self.possible = [model] if all_of_it else [*self.possible, model]
+        self.disk.promise(*self.possible)
+
+    def make(self, matcher: gm.Matcher, call: Any) -> gm.Matcher:
+        model = self.possible[-1] or {}
+        later = histories.after(model, call)
+        self.disk.promise(*self.possible, later)
+        try:
+            histories.make(matcher, call)
+        except gm.StorageError as error:
+            assert self.disk.failure.happened
+            if "opened again" in str(error) or "open the folder again" in str(error):
+                self.possible.append(later)
+                matcher.close()
+                return self.open()
+            self.disk.promise(*self.possible)
+            return matcher
+        self.kept(later, self.options["fsync"] == "always")
+        return matcher
+
+    def flush(self, matcher: gm.Matcher) -> gm.Matcher:
+        try:
+            matcher.flush()
+        except gm.StorageError:
+            assert self.disk.failure.happened
+            matcher.close()
+            return self.open()
+        self.kept(self.possible[-1] or {}, all_of_it=True)
+        return matcher
+
+    def live(self) -> None:
+        matcher = self.open()
+        model = self.possible[-1] or {}
+        for _ in range(8):
+            [(call, _)] = islice(histories.random_calls(self.rng, model), 1)
+            matcher = self.make(matcher, call)
+            if self.rng.random() < 0.2:
+                matcher = self.flush(matcher)
+            model = self.possible[-1] or {}
+            assert histories.state(matcher) == histories.state_of(model)
+        try:
+            matcher.close()
+        except gm.StorageError:
+            assert self.disk.failure.happened
+            matcher.close()
+        self.kept(model, all_of_it=True)
+
+    def moment(self, look: int) -> int:
+        """One of its operations, now and then a file's new name, or one soon after the disk has failed."""
+        ops = self.disk.ops
+        if look % 2 and self.disk.failed:
+            return min(self.disk.failed + look, len(ops))
+        named = [at for at, op in enumerate(ops, 1) if op[0] == "rename"]
+        return int(self.rng.choice(named)) if look % 3 == 0 and named else int(self.rng.integers(1, len(ops) + 1))
+
+
+def found_in(folder: Path, possible: Any) -> Model | None:
+    """What is in a folder, which must be one of these."""
+    try:
+        found = histories.state(gm.load(folder, device="cpu", verify="full"))
+    except gm.StorageError:
+        if NOTHING not in possible or (folder / "manifest.json").exists():
+            raise
+        return NOTHING
+    right = [model for model in possible if model is not NOTHING and histories.state_of(model) == found]
+    assert right, (found, possible)
+    return right[-1]
+
+
+def torture(base: Path, seed: int) -> int:
+    """Lives one after another, each beginning where the power failed in the one before; returns the losses of power."""
+    rng = np.random.default_rng(seed)
+    options = {"fsync": str(rng.choice(["always", "batch", "never"])), "keep": float(rng.choice([0, 3600]))}
+    folder, model = base / "first", NOTHING
+    folder.mkdir()
+    for number in range(IN_A_ROW):
+        life = Life(folder, model, rng, options)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(disks_of_store, "os", life.disk)
+            life.live()
+        for look in range(LOOKS):
+            end = life.moment(look)
+            folder = base / f"{number}-{look}"
+            promised = life.disk.after_power_loss(end, rng, folder)
+            model = found_in(folder, promised)
+            if look % 3 == 0 and model is not NOTHING:
+                with gm.open(folder, "a", **options) as again:
+                    assert histories.state(again) == histories.state_of(model)
+                assert found_in(folder, [model]) == model
+    return IN_A_ROW * LOOKS
+
+
+@pytest.fixture
+def hasty(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "_RETRY", 0.0)
+    monkeypatch.setattr(durable, "_BATCH", 0.002)
+
+
+def test_a_loss_of_power(tmp_path: Path, hasty: None) -> None:
+    assert torture(tmp_path, 0) > 0
+
+
+@pytest.mark.long
+def test_losses_of_power(tmp_path: Path, hasty: None) -> None:
+    count = 0
+    for seed in range(1, rounds(60) + 1):
+        (tmp_path / str(seed)).mkdir()
+        count += torture(tmp_path / str(seed), seed)
+    print(f"{count} losses of power")
