@@ -76,6 +76,13 @@ class Snapshot:
             joined.append((None if own is None else own.filter(None if gone is None else ~gone.mask), live))
         return join_destinations(joined)
 
+    @property
+    def destination_type(self) -> type[int] | type[str] | None:
+        """None while there are none."""
+        kinds = (piece.destinations.names.type for piece in self.pieces if piece.destinations is not None)
+        kind = next(kinds, None)
+        return None if kind is None else int if kind == pa.int64() else str
+
     @lazy
     def weights(self) -> Array | None:
         """Of the live rows; None if there is none."""
