@@ -29,7 +29,7 @@ from gpumatch.store import remote as storage
 from gpumatch.store.durable import Durable
 from gpumatch.store.follower import Follower
 from gpumatch.store.segment import Segment
-from gpumatch.store.snapshot import Engine, Host, Piece, Snapshot, match_slices
+from gpumatch.store.snapshot import Engine, Host, Snapshot, match_slices
 from gpumatch.store.source import Source
 from gpumatch.store.store import Store, blamed
 from gpumatch.subscriptions.block import Attributes, BlockBuilder
@@ -155,6 +155,13 @@ class Matcher:
     def _add_expressions(
         self, ids: list[Any], expressions: list[Any], on_error: OnError, destination: Any, weight: Any
     ) -> list[Rejected]:
+        source, errors, rejected = self._read(ids, expressions, on_error, destination, weight)
+        return rejected + self._add_block(source, errors, on_error)
+
+    def _read(
+        self, ids: list[Any], expressions: list[Any], on_error: OnError, destination: Any, weight: Any
+    ) -> tuple[Source, dict[int, GpumatchError], list[Rejected]]:
+        """Expressions as a source, the errors of its rows, and those left out for their ids if errors are collected."""
         _check_on_error(on_error)
         destinations, weights = Destinations.of(destination, len(ids)), weight_array(weight, len(ids))
         wrong = bad_ids(ids, self._store.id_type())
@@ -169,8 +176,7 @@ class Matcher:
         texts = [str(given) if isinstance(given, Expr) else given for given in expressions]
         block, errors = shared_block(self._attributes, texts, self._splitting)
         right = pa.array([None if at in errors else text for at, text in enumerate(texts)], pa.large_string())
-        source = Source(id_array(ids), right, block, destinations, weights)
-        return rejected + self._add_block(source, errors, on_error)
+        return Source(id_array(ids), right, block, destinations, weights), errors, rejected
 
     def _add_block(self, source: Source, errors: Mapping[int, GpumatchError], on_error: OnError) -> list[Rejected]:
         _check_on_error(on_error)
@@ -181,9 +187,7 @@ class Matcher:
 
     def remove(self, ids: Iterable[Any]) -> None:
         """Remove subscriptions; an unknown id is an error, and then none is removed."""
-        if isinstance(ids, (str, int, np.integer)):
-            raise IdError(f"remove takes a list of ids, found the single id {ids!r}")
-        names = ids.to_pylist() if isinstance(ids, (pa.Array, pa.ChunkedArray)) else list(ids)
+        names = _listed("remove", ids)
         if names:
             self._store.remove(self._existing(names))
 
@@ -207,14 +211,63 @@ class Matcher:
         """Add expressions in the place of those with the same ids, which must all be there if they are ``known``."""
         if not subscriptions:
             return
-        changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
-        changed.add(subscriptions)
+        source, errors, _ = self._read(list(subscriptions), list(subscriptions.values()), "raise", None, None)
+        _raise_first(source, errors)
 
-        def complete(piece: Piece, before: Snapshot, pieces: Array, rows: Array) -> Piece:
-            destinations = Destinations.of(before.destinations_of(pieces, rows, destination), len(piece))
-            return replace(piece, destinations=destinations, weights=before.weights_of(pieces, rows, weight))
+        def complete(before: Snapshot, pieces: Array, rows: Array) -> Source:
+            destinations = Destinations.of(before.destinations_of(pieces, rows, destination), len(source))
+            return replace(source, destinations=destinations, weights=before.weights_of(pieces, rows, weight))
 
-        self._store.replace(changed._source(), complete, known)
+        self._store.change("replace" if known else "upsert", source.ids, complete, id_array([]), known)
+
+    def change(
+        self,
+        upsert: Mapping[Any, str | Expr] | None = None,
+        remove: Iterable[Any] = (),
+        on_error: OnError = "raise",
+        destination: Any = None,
+        weight: Any = None,
+    ) -> list[Rejected]:
+        """Add, change and remove subscriptions in one step: readers, and the index in a folder, get all of it or none.
+
+        A repeated call changes nothing: what ``upsert`` names stays where it is if it has the same text, destination
+        and weight, and ids to remove need not be there. Existing ids keep their destinations and weights unless
+        ``destination`` and ``weight`` are given. With ``on_error="collect"`` bad expressions are returned; their ids
+        keep what they had.
+        """
+        return self._apply({} if upsert is None else upsert, remove, on_error, destination, weight)[0]
+
+    def _apply(
+        self,
+        upsert: Mapping[Any, str | Expr],
+        remove: Iterable[Any],
+        on_error: OnError,
+        destination: Any,
+        weight: Any,
+        drop: bool = False,
+    ) -> tuple[list[Rejected], int, int]:
+        """``change``; also how many subscriptions were put and removed. ``drop``: also remove what is rejected."""
+        _check_mapping("change", upsert)
+        source, errors, rejected = self._read(list(upsert), list(upsert.values()), on_error, destination, weight)
+        if on_error == "raise":
+            _raise_first(source, errors)
+        bad = [Rejected.of(source.ids[at].as_py(), errors[at]) for at in sorted(errors)]
+        names = _listed("change", remove)
+        gone = id_array([*names, *(one.id for one in bad)] if drop else names)
+        for name in names:
+            if name in upsert:
+                raise blamed(name, IdError(f"the id {name!r} is to be changed and to be removed; name it once"))
+        good = self._store.without(source, errors)
+
+        def complete(before: Snapshot, pieces: Array, rows: Array) -> Source:
+            destinations, weights = good.destinations, good.weights
+            if destination is None:
+                destinations = Destinations.of(before.destinations_of(pieces, rows, None), len(good))
+            if weight is None:
+                weights = before.weights_of(pieces, rows, None)
+            return replace(good, destinations=destinations, weights=weights)
+
+        return rejected + bad, *self._store.change("change", good.ids, complete, gone, renew=False)
 
     def _existing(self, ids: list[Any]) -> Any:
         """Ids as an Arrow array of the type of the existing ones; of another type there is none."""
@@ -519,6 +572,18 @@ def _engine(device: str) -> Engine:
 def _check_mapping(what: str, subscriptions: object) -> None:
     if not isinstance(subscriptions, Mapping):
         raise SchemaError(f"{what} takes a dict of id -> expression, found {type(subscriptions).__name__}")
+
+
+def _listed(what: str, ids: Iterable[Any]) -> list[Any]:
+    """Ids to remove."""
+    if isinstance(ids, (str, int, np.integer)):
+        raise IdError(f"{what} takes a list of ids, found the single id {ids!r}")
+    return ids.to_pylist() if isinstance(ids, (pa.Array, pa.ChunkedArray)) else list(ids)
+
+
+def _raise_first(source: Source, errors: Mapping[int, GpumatchError]) -> None:
+    if errors:
+        raise blamed(source.ids[min(errors)].as_py(), errors[min(errors)])
 
 
 def _check_on_error(on_error: str) -> None:

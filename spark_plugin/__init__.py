@@ -1,4 +1,5 @@
 """Matching on Spark: ``match_events`` and ``count_subscriptions`` for events, ``build_index`` for subscriptions,
+``update_index`` and ``compare_tables`` for their changes,
 ``register`` for SQL, ``plan_match`` to see how an index with shards would be matched, ``Metrics`` to see what the tasks
 did, ``rapids_conf`` for GPUs.
 
@@ -6,21 +7,26 @@ Importing this package does not import PySpark.
 """
 
 from gpumatch.spark.build import build_index
+from gpumatch.spark.compare import compare_tables
 from gpumatch.spark.gpu_memory import GpuMemory, split_gpu_memory
 from gpumatch.spark.match import count_subscriptions, match_events
 from gpumatch.spark.metrics import Metrics
 from gpumatch.spark.rapids import rapids_conf
 from gpumatch.spark.sql import register
 from gpumatch.spark.strategy import plan_match
+from gpumatch.spark.update import Update, update_index
 
 __all__ = [
     "GpuMemory",
     "Metrics",
+    "Update",
     "build_index",
+    "compare_tables",
     "count_subscriptions",
     "match_events",
     "plan_match",
     "rapids_conf",
     "register",
     "split_gpu_memory",
+    "update_index",
 ]

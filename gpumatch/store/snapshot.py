@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpumatch.arrays import Array, pointers, read_only
 from gpumatch.codes.table import Table
@@ -74,6 +75,13 @@ class Snapshot:
             own = piece.destinations
             joined.append((None if own is None else own.filter(None if gone is None else ~gone.mask), live))
         return join_destinations(joined)
+
+    @property
+    def destination_type(self) -> type[int] | type[str] | None:
+        """None while there are none."""
+        kinds = (piece.destinations.names.type for piece in self.pieces if piece.destinations is not None)
+        kind = next(kinds, None)
+        return None if kind is None else int if kind == pa.int64() else str
 
     @lazy
     def weights(self) -> Array | None:
@@ -157,6 +165,23 @@ class Snapshot:
         if given is not None:
             found[pieces < 0] = given[pieces < 0]
         return None if np.isnan(found).all() else found
+
+    def holds(self, pieces: Array, rows: Array, source: Source) -> Array:
+        """Whether rows of pieces have text, destination and weight of each subscription; not for -1."""
+        same = np.zeros(len(rows), np.bool_)
+        for number in np.unique(pieces[pieces >= 0]).tolist():
+            at, own = np.flatnonzero(pieces == number), self.pieces[number].texts
+            if own is not None and source.texts is not None:
+                equal = pc.equal(own.take(pa.array(rows[at])), source.texts.take(pa.array(at)))
+                same[at] = pc.fill_null(equal, False).to_numpy(zero_copy_only=False)
+        at = np.flatnonzero(same)
+        held = self.destinations_of(pieces[at], rows[at], None)
+        wanted = [None if source.destinations is None else source.destinations[row] for row in at.tolist()]
+        same[at] = [one == other for one, other in zip(held, wanted, strict=True)]
+        weights = self._weights_at(pieces, rows)
+        given = np.full(len(rows), np.nan) if source.weights is None else source.weights
+        same &= (weights == given) | (np.isnan(weights) & np.isnan(given))
+        return same
 
     def without(self, pieces: Array, rows: Array) -> Snapshot:
         """Without rows of pieces. Pieces of which nothing is left go, too."""

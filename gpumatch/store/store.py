@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from threading import Condition
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
@@ -36,6 +37,7 @@ _BEHIND = 4 * SCANNED  # rows without an index at which writers build one, lest 
 MOST = (1 << 31) - 1  # subscriptions: results number them by int32
 
 T = TypeVar("T")
+Complete: TypeAlias = "Callable[[Snapshot, Array, Array], Source]"
 Find: TypeAlias = "Callable[[Snapshot, Collection[int]], Job | None]"
 
 
@@ -134,7 +136,7 @@ class Store:
                 if built is not None and built[0].keys() == found.keys():
                     self._append("add", built[1])
                     break
-                kept = self._without(source, found)
+                kept = self.without(source, found)
                 if not self._is_large(kept):
                     self._append("add", kept)
                     break
@@ -171,23 +173,46 @@ class Store:
                 state = self._with(piece, state)
             self._set(state)
 
-    def replace(self, source: Source, complete: Callable[[Piece, Snapshot, Array, Array], Piece], known: bool) -> None:
-        """Put subscriptions in the place of those with the same ids, in one step: readers see old or new.
+    def change(
+        self, what: str, names: Any, complete: Complete, removed: Any, known: bool = False, renew: bool = True
+    ) -> tuple[int, int]:
+        """Put subscriptions in the place of those with the same ids, and remove others: readers see old or new.
 
-        ``known``: all of these ids must be there. ``complete`` adds to them what is kept of the old ones, given piece
-        and row of each, or -1.
+        ``complete`` makes the subscriptions with these names, with what is kept of the old ones, given piece and row of
+        each, or -1. ``removed``: ids, of which some need not be there. ``known``: all names must be there. Without
+        ``renew`` those that would not change stay where they are. Returns how many were put, and how many removed.
         """
-        piece: Piece = self.build(source, False) if self._is_large(source) else source
-        with self._swapping:
-            if error := self.other_type(source.ids):
-                raise blamed(source.ids[0].as_py(), error)
-            pieces, rows = self._found(source.ids) if known else self._state.find(source.ids)
-            piece = complete(piece, self._state, pieces, rows)
-            self._check_destinations(piece)
-            there = pieces >= 0
-            state = self._state.without(pieces[there], rows[there])
-            self._append("replace" if known else "upsert", piece, state, source.ids.filter(pa.array(there)))
+        built: tuple[Source, Piece] | None = None
+        while True:
+            with self._swapping:
+                source, gone, lost = self._changed(names, complete, removed, known, renew)
+                piece = source if not self._is_large(source) else None if built is None else _built_as(source, *built)
+                if piece is not None:
+                    self._append(what, piece, self._state.without(*self._state.find(gone)), gone)
+                    break
+            built = source, self.build(source, False)
         self._tidy_up()
+        return len(source), lost
+
+    def _changed(
+        self, names: Any, complete: Complete, removed: Any, known: bool, renew: bool
+    ) -> tuple[Source, Any, int]:
+        """What to put, the ids that go, and how many of them for good."""
+        for ids in (names, removed):
+            if error := self.other_type(ids):
+                raise blamed(ids[0].as_py(), error)
+        kind = self.id_type() or names.type
+        names, removed = (ids if len(ids) else pa.array([], kind) for ids in (names, removed))
+        pieces, rows = self._found(names) if known else self._state.find(names)
+        source = complete(self._state, pieces, rows)
+        self._check_destinations(source)
+        there = pieces >= 0
+        if not renew:
+            differs = ~self._state.holds(pieces, rows, source)
+            source, there = self._kept(source, differs), there & differs
+        replaced, removed = names.filter(pa.array(there)), pc.unique(removed)
+        lost = removed.filter(pa.array(self._state.find(removed)[0] >= 0))
+        return source, pa.concat_arrays([replaced, lost]) if len(lost) else replaced, len(lost)
 
     def compact(self) -> None:
         """Rebuild everything as one segment, without removed rows.
@@ -358,12 +383,14 @@ class Store:
             raise blamed(source.ids[min(found)].as_py(), found[min(found)])
         return found
 
-    def _without(self, source: Source, errors: Mapping[int, GpumatchError]) -> Source:
-        if not errors:
-            return source
+    def without(self, source: Source, errors: Mapping[int, GpumatchError]) -> Source:
+        """The source without the rows that have an error."""
         keep = np.ones(len(source), np.bool_)
         keep[list(errors)] = False
-        return join_sources(self._attributes, [source], [keep])
+        return self._kept(source, keep)
+
+    def _kept(self, source: Source, keep: Array) -> Source:
+        return source if keep.all() else join_sources(self._attributes, [source], [keep])
 
     def _check_destinations(self, piece: Piece) -> None:
         check_kind(piece.destinations, [it.destinations for it in self._state.pieces])
@@ -465,6 +492,13 @@ def _replaced(now: Snapshot, before: Snapshot, job: Job, built: Piece) -> Snapsh
     snapshot = Snapshot(tuple(piece for piece, _ in pairs), tuple(gone for _, gone in pairs))
     rows = np.concatenate(removed)
     return snapshot.without(np.full(len(rows), place), rows)
+
+
+def _built_as(source: Source, before: Source, built: Piece) -> Piece | None:
+    """What was built of a source, for one that may differ in what it keeps; None if it is of other subscriptions."""
+    if not source.ids.equals(before.ids):
+        return None
+    return replace(built, destinations=source.destinations, weights=source.weights)
 
 
 def blamed(id: Any, error: GpumatchError) -> GpumatchError:

@@ -11,6 +11,7 @@ import pytest
 import gpumatch as gm
 from gpumatch import col
 from gpumatch.expr import evaluate, parse
+from gpumatch.store import store
 from tests.matcher.faces import SCHEMA, TYPED, face, filled
 
 
@@ -122,6 +123,109 @@ def test_upsert_all_or_nothing(given_expressions: Any, kind: type[gm.GpumatchErr
         matcher.upsert(given_expressions)
     assert caught.value.id == name
     assert face(matcher) == before
+
+
+# Several kinds at once
+
+
+def test_change() -> None:
+    matcher = filled({"a": "i = 1", "b": "i = 1", "c": "i = 1"})
+    assert matcher.change({"b": "i = 2", "d": col("i") == 1}, ["a", "none", "a"]) == []
+    assert list(matcher) == ["c", "b", "d"]
+    assert list(matcher.match([{"i": 1}, {"i": 2}])) == [["c", "d"], ["b"]]
+    matcher.change(remove=["c"])
+    matcher.change({"e": "i = 2"})
+    matcher.change()
+    assert list(matcher.match([{"i": 1}, {"i": 2}])) == [["d"], ["b", "e"]]
+    empty = gm.Matcher(SCHEMA)
+    empty.change(remove=["x"])
+    empty.change({5: "i = 1"}, remove=[6])
+    empty.change({}, remove=np.array([6, 7]))
+    assert list(empty) == [5]
+    empty.change(remove=[5])
+    empty.change({"now": "i = 1"}, remove=["strings"])
+    assert list(empty) == ["now"]
+
+
+def test_what_is_the_same_stays_where_it_is() -> None:
+    matcher = filled({"a": "i = 1", "b": "i = 1", "c": "i = 1"})
+    matcher.add_ranges(["r"], {"i": ([1], [1])})
+    matcher.change({"a": "i = 1", "b": "i=1", "r": "i BETWEEN 1 AND 1"})
+    assert list(matcher) == ["a", "c", "b", "r"]  # texts are compared, and ranges have none
+    matcher.change({"a": "i = 1"}, destination="d")
+    assert list(matcher) == ["c", "b", "r", "a"]
+    matcher.change({"c": "i = 1", "a": "i = 1", "b": "i=1"}, destination=[None, "d", "d"], weight=[None, None, 2])
+    assert list(matcher) == ["c", "r", "a", "b"]
+    matcher.change({"c": "i = 1", "a": "i = 1", "b": "i=1"})
+    assert list(matcher) == ["c", "r", "a", "b"]
+    assert matcher.destinations([{"i": 1}]).ids(0) == ["d"]
+
+
+def test_change_keeps_or_sets_destinations_and_weights() -> None:
+    matcher = gm.Matcher(SCHEMA)
+    matcher.add({"a": "i = 1", "b": "i = 1"}, destination=["d1", "d2"], weight=[1, 2])
+    matcher.change({"a": "i = 2", "b": "i = 2"}, destination=["d3", None])
+    assert matcher.destinations([{"i": 2}]).ids(0) == ["d3"]
+    assert matcher.top([{"i": 2}], 1).ids(0) == ["b"]
+    matcher.change({"a": "i = 3", "b": "i = 3"}, weight=[5, 4])
+    assert matcher.destinations([{"i": 3}]).ids(0) == ["d3"]
+    assert matcher.top([{"i": 3}], 1).ids(0) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("upsert", "remove", "kind", "message"),
+    [
+        ({1: "i = ("}, [2], gm.ParseError, "subscription 1: "),
+        ({9: "i = 2", 2: "q = 2"}, [1], gm.SchemaError, "subscription 2: "),
+        ({1: "i = 2"}, ["2"], gm.IdError, "the new ones, such as '2', are strings, those added before integers"),
+        ({"1": "i = 2"}, [2], gm.IdError, "the new ones, such as '1', are strings"),
+        ({}, [2, "x"], gm.IdError, "'x' is a string"),
+        ({1: "i = 2"}, [3, 1], gm.IdError, "the id 1 is to be changed and to be removed"),
+        ({}, 1, gm.IdError, "change takes a list of ids, found the single id 1"),
+        ([1], [], gm.SchemaError, "change takes a dict"),
+    ],
+)
+def test_change_all_or_nothing(upsert: Any, remove: Any, kind: type[gm.GpumatchError], message: str) -> None:
+    matcher = filled({1: "i = 1", 2: "i = 1", 3: "i = 1"})
+    before = face(matcher)
+    with pytest.raises(kind) as caught:
+        matcher.change(upsert, remove)
+    assert message in str(caught.value)
+    assert face(matcher) == before
+
+
+def test_change_collects_errors() -> None:
+    matcher = filled({"a": "i = 1", "b": "i = 1", "c": "i = 1"})
+    rejected = matcher.change({"a": "i = (", 7: "i = 1", "b": "i = 2", "n": "q = 1"}, ["c"], on_error="collect")
+    assert {one.id: (one.position, one.message[:11]) for one in rejected} == {
+        7: (None, "ids are all"),
+        "a": (4, "expected a "),
+        "n": (None, "unknown att"),
+    }
+    assert list(matcher) == ["a", "b"]
+    assert list(matcher.match([{"i": 1}, {"i": 2}])) == [["a"], ["b"]]
+
+
+def test_a_large_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index is built before it is seen; what others change meanwhile counts."""
+    monkeypatch.setattr(store, "SCANNED", 10)
+    matcher = filled({at: f"i = {at}" for at in range(40)})
+    matcher.match_one({"i": 0})
+    original, others = matcher._store.build, [lambda: matcher.remove([39]), lambda: matcher.replace({7: "i = 100"})]
+    sizes = []
+
+    def build(*given: Any) -> Any:
+        sizes.append(len(given[0]))
+        if others:
+            others.pop()()
+        return original(*given)
+
+    monkeypatch.setattr(matcher._store, "build", build)
+    matcher.change({at: f"i = {at + 100 * (at >= 20)}" for at in range(40)}, [41])
+    assert sizes[:2] == [20, 21]
+    assert len(matcher) == 40
+    assert sorted(matcher.match_one({"i": 7})) == [7]
+    assert [matcher.match_one({"i": at + 100}) for at in range(20, 40)] == [[at] for at in range(20, 40)]
 
 
 def test_expressions_by_id() -> None:

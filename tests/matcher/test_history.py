@@ -50,6 +50,9 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("remove"), st.lists(IDS_OF_MODEL, max_size=4)),
     st.tuples(st.just("replace"), st.dictionaries(IDS_OF_MODEL, EXPRESSIONS, max_size=3)),
     st.tuples(st.just("upsert"), st.dictionaries(IDS_OF_MODEL, EXPRESSIONS, max_size=5)),
+    st.tuples(
+        st.just("change"), st.tuples(st.dictionaries(IDS_OF_MODEL, EXPRESSIONS, max_size=5), st.sets(IDS_OF_MODEL))
+    ),
     st.tuples(st.just("match"), st.none()),
     st.tuples(st.just("compact"), st.none()),
     st.tuples(st.just("reload"), st.booleans()),
@@ -110,6 +113,19 @@ class Twin:
         for name, expr in given_expressions.items():
             self.model.pop(name, None)
             self.model[name] = expr
+
+    def change(self, given: tuple[dict[int, gm.Expr], set[int]]) -> None:
+        upsert, remove = given[0], given[1] - given[0].keys()
+        texts = {name: str(self.matcher[name]) for name in upsert if name in self.model}
+        for _ in range(2):  # the second one changes nothing
+            self.matcher.change(upsert, list(remove))
+            for name, expr in upsert.items():
+                if texts.get(name) != str(expr):
+                    self.model.pop(name, None)
+                    self.model[name] = expr
+                    texts[name] = str(expr)
+            for name in remove:
+                self.model.pop(name, None)
 
     def match(self, _: None) -> None:
         self.matcher.match_one({})

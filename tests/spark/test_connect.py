@@ -16,7 +16,7 @@ SCRIPT = """
 import sys
 import gpumatch as gm
 import pyspark
-from gpumatch.spark import build_index, count_subscriptions, match_events, register
+from gpumatch.spark import build_index, count_subscriptions, match_events, register, update_index
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
@@ -37,6 +37,14 @@ build_index(rules, sys.argv[1] + "-shards", schema={"px": "float64"}, shards=2)
 for strategy in ("replicated", "routed", "passes"):
     found = match_events(events, sys.argv[1] + "-shards", output="array", columns=[], strategy=strategy).collect()
     print([sorted(row.subscriptions) for row in found])
+changes = spark.sql("SELECT 'r1' AS id, '' AS expr, 'delete' AS _change_type UNION ALL SELECT 'r9', 'px >', 'insert'")
+print(update_index(changes, sys.argv[1], rejected=sys.argv[1] + "-bad"))
+print(update_index(rules, sys.argv[1], mode="snapshot"))
+changes.write.parquet(sys.argv[1] + "-feed")
+feed = spark.readStream.schema(changes.schema).parquet(sys.argv[1] + "-feed")
+stream = update_index(feed, sys.argv[1], on_error="collect")
+stream.option("checkpointLocation", sys.argv[1] + "-cp").trigger(availableNow=True).start().awaitTermination()
+print(sorted(gm.load(sys.argv[1])))
 try:
     match_events(spark.sql("SELECT 'x' AS px"), matcher)
 except gm.SchemaError as error:
@@ -59,6 +67,8 @@ def test_connect(tmp_path: Path) -> None:
     assert lines[:2] == [f"[{row}]", f"[{row}]"]
     assert lines[2] == "[['r0', 'r1']]"
     assert lines[3] == "[('r0', 1), ('r1', 1)]"
-    assert lines[-4:-1] == ["[['r0', 'r1']]"] * 3
-    assert lines[4:-4] == (["[['r0', 'r1']]", "['r0', 'r1']"] if pyspark.__version__ >= "4.1" else [])
+    assert [line.partition(": ")[2] for line in lines[-4:-2]] == ["0 put, 1 removed, 1 rejected", "1 put, 0 removed"]
+    assert lines[-2] == "['r0', 'r2']"
+    assert lines[-7:-4] == ["[['r0', 'r1']]"] * 3
+    assert lines[4:-7] == (["[['r0', 'r1']]", "['r0', 'r1']"] if pyspark.__version__ >= "4.1" else [])
     assert "'px' is float64, but its column is string" in lines[-1]

@@ -215,6 +215,30 @@ def test_the_format_before_is_read(tmp_path: Path) -> None:
     assert loaded.destinations(events).ids(0) == ["d"]
 
 
+def test_a_change_of_several_kinds_is_one_version(tmp_path: Path) -> None:
+    matcher, reader = made(tmp_path), gm.open(tmp_path)
+    matcher.add({"a": "x > 1", "b": "x > 2", "c": "x > 3"})
+    before = matcher.version
+    change = {"b": "x < 5", "d": "x = 7"}, ["a", "none"]
+    matcher.change(*change)
+    assert (before, matcher.version) != (None, before)
+    assert str(matcher.version).startswith("2-")
+    assert reader.refresh()
+    for opened in (matcher, reader, gm.load(tmp_path)):
+        assert contents(opened) == {"c": "x > 3", "b": "x < 5", "d": "x = 7"}
+    version = matcher.version
+    matcher.change(*change)
+    with pytest.raises(gm.ParseError):
+        matcher.change({"c": "x >"}, ["d"])
+    assert matcher.version == version
+    assert not reader.refresh()
+    matcher.close()
+    with gm.open(tmp_path, "a") as again:
+        again.change(*change)
+        assert again.version == version
+        assert contents(gm.load(tmp_path, version=before)) == {"a": "x > 1", "b": "x > 2", "c": "x > 3"}
+
+
 # Refused
 
 
