@@ -204,16 +204,37 @@ class Matcher:
 
     def _change(self, subscriptions: Mapping[Any, str | Expr], destination: Any, weight: Any, known: bool) -> None:
         """Add expressions in the place of those with the same ids, which must all be there if they are ``known``."""
-        if not subscriptions:
-            return
-        changed = Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
+        changed = self._gathering()
         changed.add(subscriptions)
+        self._put(changed, destination, weight, known)
+
+    def _put(self, changed: Matcher, destination: Any = None, weight: Any = None, known: bool = False) -> None:
+        """Put all of another matcher's subscriptions in the place of those with the same ids."""
+        if len(changed) == 0:
+            return
 
         def complete(piece: Piece, before: Snapshot, pieces: Array, rows: Array) -> Piece:
             destinations = Destinations.of(before.destinations_of(pieces, rows, destination), len(piece))
             return replace(piece, destinations=destinations, weights=before.weights_of(pieces, rows, weight))
 
         self._store.replace(changed._source(), complete, known)
+
+    def _gathering(self) -> Matcher:
+        """An empty matcher, for subscriptions that arrive in several calls and are to be added in one.
+
+        ``_take`` adds them, ``_put`` also changes existing ones.
+        """
+        return Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
+
+    def _conflicts(self, gathered: Matcher) -> list[Rejected]:
+        """Those of another matcher that cannot be added to this one."""
+        source = gathered._source()
+        errors = self._store.conflicts(source)
+        return [Rejected.of(source.ids[at].as_py(), errors[at]) for at in sorted(errors)]
+
+    def _take(self, gathered: Matcher, on_error: OnError = "raise") -> list[Rejected]:
+        """Add all of another matcher's subscriptions."""
+        return self._add_block(gathered._source(), {}, on_error)
 
     def _existing(self, ids: list[Any]) -> Any:
         """Ids as an Arrow array of the type of the existing ones; of another type there is none."""
@@ -479,7 +500,7 @@ class Matcher:
 
     @property
     def version(self) -> str | None:
-        """The name of what is stored, for ``load``; None for a matcher in memory, or of an index with shards."""
+        """The name of what is stored, for ``load``; None for a matcher in memory."""
         return None if self._folder is None else self._folder.version
 
     def refresh(self) -> bool:

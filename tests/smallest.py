@@ -82,7 +82,7 @@ SMALLEST: dict[str, dict[str, int]] = {
 }
 # Numbers that tests of their own lower, and the file where they do.
 ELSEWHERE: dict[str, dict[str, str]] = {
-    "gpumatch/cli/commands/build.py": {"_ROWS_AT_ONCE": "cli/test_cli.py"},
+    "gpumatch/cli/subscriptions.py": {"_ROWS_AT_ONCE": "cli/test_cli.py"},
     "gpumatch/cli/commands/match.py": dict.fromkeys(
         ("_EVENTS_AT_FIRST", "_EVENTS_TO_TELL", "_PAIRS_AT_ONCE"), "cli/test_cli.py"
     ),

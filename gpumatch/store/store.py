@@ -340,6 +340,10 @@ class Store:
 
     # Checks
 
+    def conflicts(self, source: Source) -> dict[int, GpumatchError]:
+        """The error of each subscription that could not be added now."""
+        return self._wrong(source, {}, collect=True)
+
     def _wrong(self, source: Source, errors: Mapping[int, GpumatchError], collect: bool) -> dict[int, GpumatchError]:
         """The error of each subscription that cannot be added; the first is raised unless they are collected."""
         self._check_destinations(source)
