@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +59,8 @@ def check_rejected(
         raise gm.GpumatchError(f"{found}; fix them, or leave them out with --on-error collect{hint}")
 
 
-def open_to_change(index: str) -> gm.Matcher:
+@contextmanager
+def opened(index: str) -> Iterator[gm.Matcher]:
     """An index in a folder, whose changes are on disk when their calls return."""
     from gpumatch.store import manifests
     from gpumatch.store.place import is_uri, shown
@@ -65,7 +68,14 @@ def open_to_change(index: str) -> gm.Matcher:
     if is_uri(index):
         raise gm.StorageError(f"{shown(index)!r} is in an object store, where no index can be changed: build it again")
     manifests.read_manifest(Path(index))  # says what is missing; open() would ask for a schema
-    return gm.open(index, "a", background=False)
+    matcher = gm.open(index, "a", background=False)
+    try:
+        yield matcher
+    except BaseException:
+        with suppress(gm.StorageError):  # the first error says more
+            matcher.close()
+        raise
+    matcher.close()
 
 
 def ids_like(matcher: gm.Matcher, ids: Any) -> Any:

@@ -268,7 +268,6 @@ class Durable:
         with self._folding, self._logging, self._filing:
             with self._reported():
                 self._log.sync()
-            with suppress(OSError):  # the log has everything; a full disk must not keep the folder locked
                 self._note_size()
             self._give_up(f"{str(self._folder)!r} is closed; open it again to change it")
 

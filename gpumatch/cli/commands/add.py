@@ -6,7 +6,7 @@ import argparse
 import time
 
 import gpumatch as gm
-from gpumatch.cli.subscriptions import FOLDER, add_columns, add_rows, check_rejected, ids_like, open_to_change
+from gpumatch.cli.subscriptions import FOLDER, add_columns, add_rows, check_rejected, ids_like, opened
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     from gpumatch.cli import files
 
     start = time.perf_counter()
-    with open_to_change(args.index) as matcher:
+    with opened(args.index) as matcher:
         with files.as_file(args.subscriptions) as path:
             table = files.read_table(path, [args.id, args.where])
         at = table.column_names.index(args.id)

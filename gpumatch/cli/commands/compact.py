@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from gpumatch.cli.subscriptions import FOLDER, open_to_change
+from gpumatch.cli.subscriptions import FOLDER, opened
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     start = time.perf_counter()
-    with open_to_change(args.index) as matcher:
+    with opened(args.index) as matcher:
         before = matcher.stats()
         matcher.compact()
         after = matcher.stats()

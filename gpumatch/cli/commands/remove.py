@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gpumatch.cli.subscriptions import FOLDER, add_id, ids_like, open_to_change
+from gpumatch.cli.subscriptions import FOLDER, add_id, ids_like, opened
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     import pyarrow.compute as pc
 
-    with open_to_change(args.index) as matcher:
+    with opened(args.index) as matcher:
         ids = pc.unique(ids_like(matcher, _given(args)))
         matcher.remove(ids)
         print(
