@@ -128,6 +128,7 @@ class Store:
         ``errors`` are already known. If errors are not collected, the first one is raised and nothing is added.
         """
         built: tuple[dict[int, GpumatchError], Piece] | None = None
+        _check_room(len(self) + len(source) - len(errors))  # before anything is built
         while True:
             with self._swapping:
                 found = self._wrong(source, errors, collect)
@@ -170,6 +171,7 @@ class Store:
         ``known``: all of these ids must be there. ``complete`` adds to them what is kept of the old ones, given piece
         and row of each, or -1.
         """
+        _check_room(len(source))
         piece: Piece = self.build(source, False) if self._is_large(source) else source
         with self._swapping:
             if error := self.other_type(source.ids):
@@ -193,6 +195,7 @@ class Store:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start with a snapshot: a saved one, or another matcher's."""
+        _check_room(len(snapshot))
         self._state, self._is_live = snapshot, bool(snapshot.pieces)
         self.routes = any(piece.destinations is not None for piece in snapshot.pieces)
 
@@ -217,11 +220,7 @@ class Store:
     def _append(self, what: str, piece: Piece, state: Snapshot | None = None, removed: Any = None) -> None:
         """Publish the state, or another one, with one more piece. ``removed``: ids that this other one lacks."""
         state = self._state if state is None else state
-        if len(state) + len(piece) > MOST:
-            raise LimitError(
-                f"a matcher has room for {MOST:,} subscriptions, found {len(state) + len(piece):,}; use several, or on "
-                "Spark build_index(shards=…)"
-            )
+        _check_room(len(state) + len(piece))
         self._publish(what, self._with(piece, state), removed, piece)
 
     def _publish(self, what: str, state: Snapshot, removed: Any, piece: Piece | None) -> None:
@@ -258,6 +257,8 @@ class Store:
     def _settle(self, find: Find, patient: bool = False) -> bool:
         """Build what ``find`` says, unless it finds nothing."""
         mine: set[int] = set()
+        if find(self._state, self._claimed) is None:
+            return False
         if self._is_live and 0 < _source_rows(self._state) <= _BEHIND:
             self._scanned(self._state)  # else every search would, until this is done
         try:
@@ -413,6 +414,14 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def _check_room(count: int) -> None:
+    if count > MOST:
+        raise LimitError(
+            f"a matcher has room for {MOST:,} subscriptions, found {count:,}; use several, or on Spark "
+            "build_index(shards=…)"
+        )
 
 
 def _source_rows(state: Snapshot) -> int:
