@@ -65,7 +65,7 @@ class StorageError(GpumatchError):
 
 
 class LimitError(GpumatchError, OverflowError):
-    """More subscriptions, longer ids or more matches than there is room for."""
+    """More subscriptions or more matches than there is room for."""
 
 
 class MissingFileError(GpumatchError, FileNotFoundError):

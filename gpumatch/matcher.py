@@ -213,6 +213,10 @@ class Matcher:
             return
         source, errors, _ = self._read(list(subscriptions), list(subscriptions.values()), "raise", None, None)
         _raise_first(source, errors)
+        self._put(source, destination, weight, known)
+
+    def _put(self, source: Source, destination: Any = None, weight: Any = None, known: bool = False) -> None:
+        """Add subscriptions in the place of those with the same ids."""
 
         def complete(before: Snapshot, pieces: Array, rows: Array) -> Source:
             destinations = Destinations.of(before.destinations_of(pieces, rows, destination), len(source))
@@ -268,6 +272,23 @@ class Matcher:
             return replace(good, destinations=destinations, weights=weights)
 
         return rejected + bad, *self._store.change("change", good.ids, complete, gone, renew=False)
+
+    def _gathering(self) -> Matcher:
+        """An empty matcher, for subscriptions that arrive in several calls and are to be added in one, by ``_take``."""
+        return Matcher(self.schema, "auto" if self._requested is None else self._requested, "cpu")
+
+    def _conflicts(self, gathered: Matcher) -> list[Rejected]:
+        """Those of another matcher that cannot be added to this one."""
+        source = gathered._source()
+        errors = self._store.conflicts(source)
+        return [Rejected.of(source.ids[at].as_py(), errors[at]) for at in sorted(errors)]
+
+    def _take(self, gathered: Matcher, upsert: bool) -> None:
+        """Add all of another matcher's subscriptions; those that cannot be added are left out, or changed."""
+        if upsert and len(gathered):
+            self._put(gathered._source())
+        elif len(gathered):
+            self._add_block(gathered._source(), {}, "collect")
 
     def _existing(self, ids: list[Any]) -> Any:
         """Ids as an Arrow array of the type of the existing ones; of another type there is none."""
@@ -533,7 +554,7 @@ class Matcher:
 
     @property
     def version(self) -> str | None:
-        """The name of what is stored, for ``load``; None for a matcher in memory, or of an index with shards."""
+        """The name of what is stored, for ``load``; None for a matcher in memory."""
         return None if self._folder is None else self._folder.version
 
     def refresh(self) -> bool:

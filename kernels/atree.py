@@ -13,7 +13,7 @@ import numpy as np
 
 from gpumatch.kernels.atree_build import NEGATED, NEST
 from gpumatch.kernels.bits import trailing_zeros
-from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.compile import driver, maker, scalar
 from gpumatch.kernels.dag import AND
 from gpumatch.kernels.postings import LEVELS, reach_entry
 from gpumatch.kernels.rows import grow, sort_unique
@@ -26,7 +26,7 @@ CHUNK = np.uint64(ROOM)
 U0, U1, U6, U12, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(12), np.uint64(63)
 
 
-@scalar
+@maker
 def take_slot(node, state, values):
     """Give a node the next slot, whose words are not set yet; returns the values, which may have moved."""
     slot, live, live_count = state
@@ -39,7 +39,7 @@ def take_slot(node, state, values):
     return values
 
 
-@scalar
+@maker
 def set_leaves(events, directory, postings, pieces, state, values):
     """Mark the predicates that events satisfy; returns the values, which may have moved."""
     entry_ptr, entry_attribute, entry_code = events
@@ -190,7 +190,7 @@ def emit(row, at, once, values, had, found, links):
             cursor[e] = here
 
 
-@scalar
+@maker
 def gather(events, found, links):
     """Offsets, and the rows of all events in sequence."""
     following, cursor = links[:2]
@@ -211,7 +211,7 @@ def gather(events, found, links):
     return offsets, out
 
 
-@scalar
+@maker
 def set_always(always, count, state, values):
     """Set the node that is true of all ``count`` events, if there is one; returns the values, which may have moved."""
     if always < 0:
@@ -223,7 +223,7 @@ def set_always(always, count, state, values):
     return values
 
 
-@scalar
+@maker
 def sweep(dense, rows, programs, base, sizes, marks, state, values, had, found, links):
     """Evaluate units, and emit the rows of clauses; returns values, found and links, and how many were evaluated."""
     clause_row, once = rows
@@ -259,7 +259,7 @@ def sweep(dense, rows, programs, base, sizes, marks, state, values, had, found, 
     return values, found, (following, cursor, chunks), evaluated
 
 
-@scalar
+@maker
 def sort_rows(offsets, out, n_rows):
     """Sort the rows of each event."""
     words = np.zeros((n_rows >> 6) + 1, np.uint64)

@@ -26,23 +26,47 @@ _counting = threading.Lock()
 
 
 def scalar(function: Kernel) -> Kernel:
-    """A small body that drivers call; compiled into them, never cached or called alone."""
-    return _inner(function, forceinline=True)
+    """A small body that drivers call; compiled into them, never cached or called alone.
+
+    It borrows the arrays that it is given, and neither makes nor returns any: counting references to them, with atomic
+    operations in inner loops, would take most of the time.
+    """
+    return _inner(function, forceinline=True, counts=False)
 
 
 def routine(function: Kernel) -> Kernel:
     """A body that drivers may call, in one copy: inlined at every call, it would take long to compile."""
-    return _inner(function, forceinline=False)
+    return _inner(function, forceinline=False, counts=False)
 
 
-def _inner(function: Kernel, forceinline: bool) -> Kernel:
-    options = {"forceinline": forceinline, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+def maker(function: Kernel) -> Kernel:
+    """A scalar that makes or returns arrays, and therefore counts references."""
+    return _inner(function, forceinline=True, counts=True)
+
+
+def _inner(function: Kernel, forceinline: bool, counts: bool) -> Kernel:
+    options = {"forceinline": forceinline, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": counts}
     kernel = numba.njit(nogil=True, **options)(function)
     called = kernel.get_call_template
-    # Constants are arguments like any others: a copy for each value would take time to compile and be no faster.
-    kernel.get_call_template = lambda args, kws: called(tuple(map(numba.types.unliteral, args)), kws)
+
+    def call_template(args: Any, kws: Any) -> Any:
+        # Constants are arguments like any others: a copy for each value would take time to compile and be no faster.
+        found = called(tuple(map(numba.types.unliteral, args)), kws)
+        if not counts and any(_has_arrays(made.return_type) for made in kernel.nopython_signatures):
+            raise TypeError(f"{function.__module__}.{function.__name__} returns an array: make it a maker")
+        return found
+
+    kernel.get_call_template = call_template
     one: Kernel = kernel
     return one
+
+
+def _has_arrays(kind: Any) -> bool:
+    return any(isinstance(one, numba.types.Array) or (one is not kind and _has_arrays(one)) for one in _members(kind))
+
+
+def _members(kind: Any) -> list[Any]:
+    return list(kind) if isinstance(kind, numba.types.BaseTuple) else [kind]
 
 
 def driver(function: Kernel) -> Kernel:

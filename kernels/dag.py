@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumatch.kernels.compile import driver, routine, scalar
+from gpumatch.kernels.compile import driver, maker, routine, scalar
 from gpumatch.kernels.rows import grow
 from gpumatch.opcodes import (
     HI,
@@ -350,7 +350,7 @@ def program_node(program, programs, buffers, memo, predicates, attributes, dag):
     return np.int64(planes[2 * (last - first - 1)])
 
 
-@routine
+@maker
 def more_room(size, dag, room):
     """The graph with room for an expression of ``size`` items, and for all predicates, which take ``room``."""
     ops, ptr, child, hashes, table, count = dag
@@ -384,7 +384,7 @@ def clause_node(literals, alone, node, memo, predicates, attributes, members, da
     return join(AND, size, dag)
 
 
-@scalar
+@maker
 def find_shared(first, last, clauses, memo, predicates, attributes, shared, dag):
     """Mark programs that clauses with different predicates have in common; repeated clauses do not count."""
     clause_ptr, clause_program = clauses

@@ -187,6 +187,19 @@ def encode_numbers(attribute, values, guide, cuts, buckets, out):
 
 
 @driver
+def select(attribute, ptr, needed, out_ptr, out):
+    """The entries of needed attributes, and where those of each event start among them. Returns their number."""
+    n = 0
+    for e in range(ptr.size - 1):
+        out_ptr[e] = n
+        for i in range(ptr[e], ptr[e + 1]):
+            out[n] = i
+            n += needed[attribute[i]]
+    out_ptr[ptr.size - 1] = n
+    return n
+
+
+@driver
 def encode_column(values, attribute, guide, cuts, buckets, out):
     """Codes of one attribute's values: floats, where NaN is missing, or integers, which are their own keys."""
     is_float = guide[GUIDE * attribute + 6] & FLOAT

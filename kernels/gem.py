@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.bits import ones, prefetch, trailing_zeros
-from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.compile import driver, maker, scalar
 from gpumatch.kernels.predicates import satisfies
 from gpumatch.kernels.rows import append_row, grow, is_had, sort_unique
 
@@ -156,7 +156,7 @@ def match_sparse(events, dims, cells, lanes_of, index, first, expected, clauses,
     return offsets, out[:n]
 
 
-@scalar
+@maker
 def list_tiles(places, lanes, stride, bits, summary, bounds, loose, expected):
     """Candidates of all events, tile by tile: their clauses, and where those of each tile and event end."""
     n_events, n_dims = places.shape
@@ -246,7 +246,7 @@ def match_dense(events, dims, cells, lanes_of, index, cover, shift, first, expec
     return offsets, out[:n]
 
 
-@scalar
+@maker
 def sift(t, e, stride, bits, covers, places, both, bounds, loose, width, unsure):
     """Clauses that touch all cells of an event in a tile, into ``both``; and a list of those that do not cover all.
 
@@ -320,7 +320,7 @@ def list_all(first, words, out, n):
     return n
 
 
-@scalar
+@maker
 def locate_all(events, dims, cells, lanes_of, count):
     """Places and lanes of all events."""
     n_events, n_dims = events[0].size - 1, dims[1].size - 1
@@ -331,7 +331,7 @@ def locate_all(events, dims, cells, lanes_of, count):
     return places, lanes
 
 
-@scalar
+@maker
 def new_state(verify, targets):
     """Buffers for finishing an event: its codes, whose they are, a stack, rows it has, and bitmaps for sorting."""
     multi, programs = verify[0], verify[3]

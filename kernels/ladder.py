@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.bits import prefetch
-from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.compile import driver, maker, scalar
 from gpumatch.kernels.postings import AHEAD, BLOCKS, LEVELS, access_blocks, reach
 from gpumatch.kernels.predicates import predicate_holds, program_holds
 from gpumatch.kernels.rows import START, append_row, grow, is_had, sort_unique
@@ -43,7 +43,7 @@ def spread_codes(events, e, multi, row):
         row[a] = i if multi[a] else entry_code[i]
 
 
-@scalar
+@maker
 def gather(runs, firsts, lasts, waiting, found):
     """All clauses of the runs: the buffer, and their number."""
     k = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.bits import ones
-from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.compile import driver, maker, scalar
 
 WORD = 64
 FULL = np.int64(-1)  # no node has room, and no other could hold the subscription
@@ -54,7 +54,7 @@ def growth(node, low, high, bits, ranks, covers):
     return np.int64(own + split)
 
 
-@scalar
+@maker
 def taller(array, nodes):
     """The array with room for more nodes."""
     more = np.zeros((nodes, array.shape[1]), array.dtype)

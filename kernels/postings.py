@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
-from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.compile import driver, maker, scalar
 from gpumatch.kernels.predicates import clause_holds, program_holds
 from gpumatch.kernels.rows import START, grow, sort_unique
 from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
@@ -306,15 +306,23 @@ def reach_groups(row, compounds, directory, node_ptr, cell, firsts, lasts, n):
     return n
 
 
-@scalar
+@maker
 def collect(runs, firsts, lasts, filters, heads, cell, found):
     """Heads of the postings in these runs whose filters the event passes: the buffer, and their number."""
-    k = 0
+    count = 0
     for r in range(runs):
         prefetch(filters, firsts[r])
+        count += lasts[r] - firsts[r]
+    while found.size < count:
+        found = grow(found)
+    return found, filter_runs(runs, firsts, lasts, filters, heads, cell, found)
+
+
+@scalar
+def filter_runs(runs, firsts, lasts, filters, heads, cell, found):
+    """The same, into a buffer that has room for all postings of these runs."""
+    k = 0
     for r in range(runs):
-        while found.size - k < lasts[r] - firsts[r]:
-            found = grow(found)
         k = filter_postings(filters, firsts[r], lasts[r], cell, found, k)
     kept = 0
     for i in range(k):
@@ -323,7 +331,7 @@ def collect(runs, firsts, lasts, filters, heads, cell, found):
         head = heads[found[i]]
         found[kept] = np.int64(head & BELOW)
         kept += passes(np.uint32(head >> U32), cell)
-    return found, kept
+    return kept
 
 
 @scalar

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.bits import prefetch
-from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.compile import driver, maker, scalar
 from gpumatch.kernels.postings import ABSENT, ANYTHING, COMPLETE, FILTERED, make_filter, passes, spread, verify
 from gpumatch.kernels.rows import START, grow, sort_unique
 from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
@@ -164,7 +164,7 @@ def fill_cells(start, places, clauses, predicates, multi, filter_shift, grid_fac
             cell_next[cell] += 1
 
 
-@scalar
+@maker
 def reach_cells(events, e, row, multi, grids, hits, cells):
     """Cells of event ``e`` in all grids of two attributes that it has: the buffer, and their number."""
     entry_ptr, entry_attribute, entry_code = events
@@ -195,7 +195,7 @@ def reach_cells(events, e, row, multi, grids, hits, cells):
     return cells, n
 
 
-@scalar
+@maker
 def collect(cells, n, cell_ptr, postings, cell, found):
     """Heads of the postings in these cells whose filters the event passes: the buffer, and their number."""
     total = 0

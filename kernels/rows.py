@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.bits import trailing_zeros
-from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.compile import driver, maker, scalar
 
 SMALL = 24  # up to here an insertion sort beats the bitmap
 START = 1024  # initial size of a buffer
 
 
-@scalar
+@maker
 def grow(buffer):
     """The buffer's contents in one of twice the size."""
     larger = np.empty(2 * buffer.size, buffer.dtype)

@@ -1,4 +1,4 @@
-"""The command line: ``gpumatch demo | build | match | explain | info | bench | doctor | kernels | roofline | …``."""
+"""The command line: ``gpumatch demo | build | add | remove | match | explain | info | log | bench | doctor | …``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from gpumatch.cli.console import print_error
 COMMANDS = {  # name: (module, help)
     "demo": ("demo", "stock alerts through Spark, or in process without Java"),
     "build": ("build", "make an index from a file of subscriptions"),
+    "add": ("add", "add subscriptions to an index, or change some"),
+    "remove": ("remove", "remove subscriptions from an index"),
+    "compact": ("compact", "rebuild an index as one segment, without what was removed"),
     "match": ("match", "match a file of events and write the pairs"),
     "explain": ("explain", "explain why a subscription matches an event, or does not"),
     "info": ("info", "show the contents of an index"),
+    "log": ("log", "show what changed in an index and when, and the versions that can be loaded"),
     "bench": ("bench", "check a workload's results on a device, then time it"),
     "doctor": ("doctor", "show what this machine has, and what to install"),
     "warm-up": ("warm_up", "compile the CPU kernels for this machine in advance"),

@@ -36,16 +36,16 @@ def progress() -> Iterator[Progress]:
         yield bar
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], most: int = _ROWS_SHOWN) -> None:
     """The first rows, and how many more there are."""
     from rich.table import Table
 
     table = Table(*header)
-    for row in rows[:_ROWS_SHOWN]:
+    for row in rows[:most]:
         table.add_row(*row)
     make_console().print(table)
-    if len(rows) > _ROWS_SHOWN:
-        print(f"and {len(rows) - _ROWS_SHOWN:,} more")
+    if len(rows) > most:
+        print(f"and {len(rows) - most:,} more")
 
 
 def print_error(error: Exception) -> None:

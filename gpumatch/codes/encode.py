@@ -21,6 +21,8 @@ from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
 from gpumatch.subscriptions.block import Attributes
 
+_UNUSED = 2  # if fewer than one in so many attributes are tested, entries of the others are left out first
+
 
 class EventEncoder:
     """Encodes chunks of one batch with one codebook. Strings are looked up once for the whole batch.
@@ -37,8 +39,13 @@ class EventEncoder:
         self.keys: Array | None = None
         self.columns: list[tuple[int, Column, Array | None]] = []
         self.found: dict[int, Found] = {}
+        self._needed: Array | None = None  # attributes of a CSR batch, if many others are in it
         searched = [at for at in attributes.owners if used[attributes.patterns[at]]]
         if self.sparse is not None:
+            needed = used | used[attributes.presence]
+            needed[searched] = True
+            if _UNUSED * np.count_nonzero(needed) < len(needed):
+                self._needed = read_only(needed)
             if isinstance(self.sparse.values, Strings):
                 self.keys = self._string_keys(self.sparse.values)
                 for at in searched:
@@ -121,19 +128,20 @@ class EventEncoder:
     def _encode_sparse(self, events: Sparse, start: int, stop: int) -> CodedEvents:
         first, last = int(events.offsets[start]), int(events.offsets[stop])
         ptr = events.offsets[start : stop + 1] - first
-        attribute = read_only(events.attribute[first:last])
-        code = np.empty(last - first, np.int32)
-        values = events.values
+        attribute, values = read_only(events.attribute[first:last]), events.values[first:last]
+        if self._needed is not None:
+            at, ptr = _selected(attribute, ptr, self._needed)
+            attribute, values = read_only(attribute[at]), values[at]
+        code = np.empty(len(attribute), np.int32)
         if isinstance(values, Strings):
             assert self.keys is not None
-            keys = self.keys[values.indices[first:last]]
+            keys = self.keys[values.indices]
             kernels.encode_keys(attribute, keys, 0, len(code), *self._book.search(), code)
         else:
-            numbers = values[first:last]
-            kernels.encode_numbers(attribute, read_only(numbers), *self._book.search(), code)
+            kernels.encode_numbers(attribute, read_only(values), *self._book.search(), code)
             single = np.flatnonzero(self._attributes.single[attribute])
             if len(single):
-                part, rounded = np.empty(len(single), np.int32), _to_single(numbers[single])
+                part, rounded = np.empty(len(single), np.int32), _to_single(values[single])
                 kernels.encode_numbers(read_only(attribute[single]), read_only(rounded), *self._book.search(), part)
                 code[single] = part
         coded = CodedEvents(ptr, attribute, code)
@@ -142,9 +150,15 @@ class EventEncoder:
         for at, found in self.found.items():
             mine = np.flatnonzero(attribute == at)
             assert isinstance(values, Strings)
-            column = Column(values[first:last][mine], offsets=np.searchsorted(mine, ptr))
+            column = Column(values[mine], offsets=np.searchsorted(mine, ptr))
             coded = _with_lists(coded, found.column, *found.lists(column))
         return coded
+
+
+def _selected(attribute: Array, ptr: Array, needed: Array) -> tuple[Array, Array]:
+    """Positions of the entries of needed attributes, and where those of each event start."""
+    out_ptr, out = np.empty(len(ptr), np.int64), np.empty(len(attribute), np.int64)
+    return out[: kernels.select(attribute, ptr, needed, out_ptr, out)], out_ptr
 
 
 class Found(NamedTuple):

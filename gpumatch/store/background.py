@@ -1,4 +1,4 @@
-"""A thread that works while there is something to do, and ends when there is not, or when its owner is gone."""
+"""A thread that works while there is something to do, and ends soon when there is not, or when its owner is gone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from weakref import WeakMethod
 
 LOG = logging.getLogger("gpumatch")
+_LINGER = 0.05  # seconds that the thread waits for more to do: whoever starts another one waits for it
 FAILED = "gpumatch could not merge what was added, which is searched as it is; it tries again after the next change"
 
 
@@ -16,7 +17,7 @@ class Background:
 
     def __init__(self, step: Callable[[], bool]) -> None:
         self._step = WeakMethod(step)
-        self._lock = threading.Lock()
+        self._changing = threading.Condition()
         self._is_running = self._is_wanted = self._has_failed = False
 
     def nudge(self) -> None:
@@ -26,8 +27,9 @@ class Background:
 
     def wake(self) -> None:
         """There may be something to do."""
-        with self._lock:
+        with self._changing:
             self._is_wanted = True
+            self._changing.notify()
             if self._is_running:
                 return
             self._is_running = True
@@ -47,12 +49,14 @@ class Background:
                 more, self._has_failed = False, True
             del step
             if more:
-                with self._lock:
+                with self._changing:
                     self._is_wanted = True
 
     def _goes_on(self) -> bool:
         """Not once the program ends: Python waits for this thread."""
-        with self._lock:
+        with self._changing:
+            if not self._is_wanted:
+                self._changing.wait(_LINGER)
             self._is_running = self._is_wanted and threading.main_thread().is_alive()
             self._is_wanted = False
             return self._is_running

@@ -10,7 +10,7 @@ from gpumatch.index import trials
 from gpumatch.store.segment import Segment
 from gpumatch.store.snapshot import Piece, Snapshot
 
-_FRESH = 4  # segments without a planned index, one after another, before they are joined
+_FRESH = 4  # segments without a planned index, one after another, before they are joined; sources cost nothing yet
 SCANNED = 8192  # rows that such segments have together before they become one with an index
 WORTH = 256  # rows for which an index pays, if scanning them takes long
 _SHARE = 4  # of the time of matching that scanning may take
@@ -49,7 +49,7 @@ def due_new(state: Snapshot, claimed: Collection[int]) -> Job | None:
     for first, last in runs([is_new(piece) and id(piece) not in claimed for piece in state.pieces]):
         if sum(state.live[first:last]) > SCANNED or _is_slow(state, first, last):
             return Job(first, last)
-        if last - first > _FRESH:
+        if sum(isinstance(piece, Segment) for piece in state.pieces[first:last]) > _FRESH:
             return Job(first, last, planned=False)
     return None
 

@@ -35,6 +35,7 @@ from gpumatch.store.checks import (
 from gpumatch.store.ids import Lookup
 from gpumatch.store.lazy import lazy
 from gpumatch.store.removed import Removed
+from gpumatch.store.room import Room
 from gpumatch.store.source import Source
 from gpumatch.subscriptions.block import Attributes
 from gpumatch.subscriptions.destinations import Destinations
@@ -198,11 +199,13 @@ class Segment:
         block = decode_table(self.attributes, self.book, self.table)
         return Source(self.ids, self.texts, block, self.destinations, self.weights)
 
-    def match(self, batch: EventBatch, shared: Table | None = None) -> list[tuple[Array, Array]]:
+    def match(
+        self, batch: EventBatch, shared: Table | None = None, room: Room | None = None
+    ) -> list[tuple[Array, Array]]:
         """Offsets and rows of consecutive chunks of the batch.
 
         ``shared``: the table with rows that stand for many subscriptions each, such as destinations. Once an event has
-        such a row, it is not looked for again.
+        such a row, it is not looked for again. ``room``: for the rows found.
         """
         once = shared is not None
         table = self.table if shared is None else shared
@@ -210,10 +213,15 @@ class Segment:
         if single is not None:
             return [self._match(encode_single(single, self.book, self.attributes), 1, table, once)]
         encoder = EventEncoder(self.book, self.attributes, self.used, batch)
-        return threads.run(
-            lambda chunk: self._match(encoder.encode(*chunk), chunk[1] - chunk[0], table, once),
-            chunks(len(batch), self.events),
-        )
+
+        def match(chunk: tuple[int, int]) -> tuple[Array, Array]:
+            found = self._match(encoder.encode(*chunk), chunk[1] - chunk[0], table, once)
+            if room is not None:
+                room.take(len(found[1]))
+            return found
+
+        most = self.events if room is None else min(self.events, room.at_once(len(self), threads.get_num_threads()))
+        return threads.run(match, chunks(len(batch), most))
 
     def _match(self, events: CodedEvents, count: int, table: Table, once: bool) -> tuple[Array, Array]:
         found = []

@@ -12,12 +12,14 @@ import pyarrow.compute as pc
 
 from gpumatch.arrays import Array, pointers, read_only
 from gpumatch.codes.table import Table
+from gpumatch.errors import LimitError
 from gpumatch.events.batch import EventBatch
 from gpumatch.index import merge
 from gpumatch.results import Matches
 from gpumatch.store.ids import LiveIds
 from gpumatch.store.lazy import lazy
 from gpumatch.store.removed import Removed
+from gpumatch.store.room import Room
 from gpumatch.store.segment import Segment
 from gpumatch.store.source import Source
 from gpumatch.subscriptions.destinations import Destinations, join_destinations
@@ -231,7 +233,10 @@ class Host:
 
 def match_batch(snapshot: Snapshot, batch: EventBatch) -> Matches:
     """Match a batch against every segment, and combine the rows of each event."""
-    found = [_live(snapshot, number, segment.match(batch)) for number, segment in enumerate(snapshot.segments)]
+    room = Room(len(batch), len(snapshot))
+    found = [
+        _live(snapshot, number, segment.match(batch, room=room)) for number, segment in enumerate(snapshot.segments)
+    ]
     if len(found) == 1:
         offsets, rows = found[0]
         return Matches(offsets, rows, snapshot.ids)
@@ -277,4 +282,19 @@ def match_slices(engine: Engine, snapshot: Snapshot, batches: Iterable[EventBatc
     """Results of consecutive slices of the batches."""
     for batch in batches:
         for start in range(0, len(batch), _ITER_EVENTS):
-            yield engine.match(snapshot, batch.slice(start, start + _ITER_EVENTS))
+            yield from _in_pieces(engine, snapshot, batch.slice(start, start + _ITER_EVENTS))
+
+
+def _in_pieces(engine: Engine, snapshot: Snapshot, batch: EventBatch) -> Iterator[Matches]:
+    """The result of a batch, or of halves of it if there is no room for it."""
+    try:
+        found = engine.match(snapshot, batch)
+    except LimitError:
+        if len(batch) == 1:
+            raise
+    else:
+        yield found
+        return
+    middle = len(batch) // 2
+    for half in (batch.slice(0, middle), batch.slice(middle, len(batch))):
+        yield from _in_pieces(engine, snapshot, half)

@@ -130,6 +130,7 @@ class Store:
         ``errors`` are already known. If errors are not collected, the first one is raised and nothing is added.
         """
         built: tuple[dict[int, GpumatchError], Piece] | None = None
+        _check_room(len(self) + len(source) - len(errors))  # before anything is built
         while True:
             with self._swapping:
                 found = self._wrong(source, errors, collect)
@@ -182,6 +183,7 @@ class Store:
         each, or -1. ``removed``: ids, of which some need not be there. ``known``: all names must be there. Without
         ``renew`` those that would not change stay where they are. Returns how many were put, and how many removed.
         """
+        _check_room(len(names))
         built: tuple[Source, Piece] | None = None
         while True:
             with self._swapping:
@@ -225,6 +227,7 @@ class Store:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Start with a snapshot: a saved one, or another matcher's."""
+        _check_room(len(snapshot))
         self._state, self._is_live = snapshot, bool(snapshot.pieces)
         self.routes = any(piece.destinations is not None for piece in snapshot.pieces)
 
@@ -249,11 +252,7 @@ class Store:
     def _append(self, what: str, piece: Piece, state: Snapshot | None = None, removed: Any = None) -> None:
         """Publish the state, or another one, with one more piece. ``removed``: ids that this other one lacks."""
         state = self._state if state is None else state
-        if len(state) + len(piece) > MOST:
-            raise LimitError(
-                f"a matcher has room for {MOST:,} subscriptions, found {len(state) + len(piece):,}; use several, or on "
-                "Spark build_index(shards=…)"
-            )
+        _check_room(len(state) + len(piece))
         self._publish(what, self._with(piece, state), removed, piece)
 
     def _publish(self, what: str, state: Snapshot, removed: Any, piece: Piece | None) -> None:
@@ -293,6 +292,8 @@ class Store:
     def _settle(self, find: Find, patient: bool = False) -> bool:
         """Build what ``find`` says, unless it finds nothing."""
         mine: set[int] = set()
+        if find(self._state, self._claimed) is None:
+            return False
         if self._is_live and 0 < _source_rows(self._state) <= _BEHIND:
             self._scanned(self._state)  # else every search would, until this is done
         try:
@@ -375,6 +376,10 @@ class Store:
 
     # Checks
 
+    def conflicts(self, source: Source) -> dict[int, GpumatchError]:
+        """The error of each subscription that could not be added now."""
+        return self._wrong(source, {}, collect=True)
+
     def _wrong(self, source: Source, errors: Mapping[int, GpumatchError], collect: bool) -> dict[int, GpumatchError]:
         """The error of each subscription that cannot be added; the first is raised unless they are collected."""
         self._check_destinations(source)
@@ -446,6 +451,14 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def _check_room(count: int) -> None:
+    if count > MOST:
+        raise LimitError(
+            f"a matcher has room for {MOST:,} subscriptions, found {count:,}; use several, or on Spark "
+            "build_index(shards=…)"
+        )
 
 
 def _source_rows(state: Snapshot) -> int:

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpumatch.arrays import bytes_of
 from gpumatch.errors import GpumatchError, IdError, SchemaError
 from gpumatch.expr.keys import MAX, MIN
 from gpumatch.subscriptions.longform import LONG_FORM
+
+LONGEST = 1 << 20  # bytes of an id
+_SHOWN = 200  # characters of an id in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ def id_array(ids: Any) -> Any:
     elif isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         raise IdError(f"ids must be a list or an array, found {ids!r}")
     else:
-        found = pa.array(_python_ids(list(ids)))
+        names = _python_ids(list(ids))
+        found = pa.array(names, pa.large_string() if names and isinstance(names[0], str) else None)
     if isinstance(found, pa.DictionaryArray):
         found = found.dictionary_decode()
     if found.null_count:
@@ -47,7 +52,7 @@ def id_array(ids: Any) -> Any:
     if pa.types.is_null(found.type):
         return pa.array([], pa.int64())
     if pa.types.is_string(found.type) or pa.types.is_large_string(found.type) or pa.types.is_string_view(found.type):
-        return _cast(found, pa.large_string())
+        return _short(_cast(found, pa.large_string()))
     raise IdError(f"ids are all strings or all integers, found {found.type}")
 
 
@@ -56,6 +61,14 @@ def _cast(array: Any, wanted: Any) -> Any:
         return array.cast(wanted)
     except pa.ArrowInvalid as error:
         raise IdError(f"ids are all strings or all 64-bit integers: {error}") from None
+
+
+def _short(ids: Any) -> Any:
+    data, offsets = bytes_of(ids)
+    if len(data) > LONGEST:  # else none is longer
+        for position in np.flatnonzero(np.diff(offsets) > LONGEST).tolist():
+            raise IdError(f"{id_problem(ids[position].as_py(), '')} (at position {position})")
+    return ids
 
 
 def _python_ids(ids: list[Any]) -> list[Any]:
@@ -77,7 +90,9 @@ def id_problem(name: Any, first: Any) -> str:
         return f"ids are all strings or all integers: {name!r} is {mine}, but {first!r} is {others}"
     if isinstance(name, str):
         if any("\ud800" <= character <= "\udfff" for character in name):
-            return f"the id {name!r} is not valid Unicode (a lone surrogate)"
+            return f"the id {name[:_SHOWN]!r} is not valid Unicode (a lone surrogate)"
+        if len(name) > LONGEST // 4 and (size := len(name.encode())) > LONGEST:
+            return f"the id that begins {name[:_SHOWN]!r} has {size:,} bytes, expected at most {LONGEST:,}"
     elif not MIN <= int(name) <= MAX:
         return f"the id {name} does not fit into 64 bits"
     return ""
@@ -86,7 +101,9 @@ def id_problem(name: Any, first: Any) -> str:
 def _are_plain(ids: list[Any]) -> bool:
     """Whether all ids are plainly valid, by a quick check."""
     kinds = set(map(type, ids))
-    return (kinds == {int} and min(ids) >= MIN and max(ids) <= MAX) or (kinds == {str} and "".join(ids).isascii())
+    if kinds == {int}:
+        return min(ids) >= MIN and max(ids) <= MAX
+    return kinds == {str} and "".join(ids).isascii() and max(map(len, ids)) <= LONGEST
 
 
 def bad_ids(ids: list[Any], existing: Any) -> dict[int, IdError]:

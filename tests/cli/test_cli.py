@@ -18,10 +18,11 @@ import pytest
 import gpumatch as gm
 from gpumatch import cli
 from gpumatch.cli import files as tables
+from gpumatch.cli import subscriptions as reading
 from gpumatch.cli.arguments import schema_of
-from gpumatch.cli.commands import build as building
 from gpumatch.cli.commands import match as matching
 from gpumatch.parallel import threads
+from tests.cli.shell import Shell
 
 SCHEMA = "sym:string,px:float64,at:timestamp[us, tz=UTC]"
 ALERTS = {"hot": "sym = 'NVDA' AND px > 900", "cheap": "px < 10 OR sym = 'X'", "new": "at >= '2024-01-01'"}
@@ -31,28 +32,6 @@ BARS = [
     {"n": "c", "sym": "Y", "px": 50.0, "at": None},
 ]
 PAIRS = [("a", "hot"), ("a", "new"), ("b", "cheap")]
-
-
-class Shell:
-    """A folder to work in, and what the last command printed."""
-
-    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.folder, self._capture = folder, capture
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        self._capture.readouterr()
-        found = cli.main(arguments)
-        self.out, self.err = self._capture.readouterr()
-        assert found == code, self.err
-        return self.out
-
-    def fails(self, *arguments: str) -> str:
-        """The one line (or the line and its caret) of an error that the user can mend."""
-        assert self(*arguments, code=2) == ""
-        assert self.err.startswith("error: ")
-        assert "Traceback" not in self.err
-        return self.err
 
 
 @pytest.fixture
@@ -339,7 +318,7 @@ def test_bad_expressions_are_listed(shell: Shell, on_error: str) -> None:
 
 
 def test_a_long_list_of_bad_expressions_is_cut(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(reading, "_ROWS_AT_ONCE", 7)
     write_alerts(shell.folder / "bad.csv", {i: "px >" if i % 2 else "px > 1" for i in range(200)})
     shown = shell("build", "bad.csv", "idx", "--schema", SCHEMA, "--on-error", "collect")
     assert "and 50 more" in shown
@@ -347,7 +326,7 @@ def test_a_long_list_of_bad_expressions_is_cut(shell: Shell, monkeypatch: pytest
 
 
 def test_ids_must_differ(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(reading, "_ROWS_AT_ONCE", 2)
     (shell.folder / "twice.csv").write_text("id,expr\na,px > 1\nb,px > 1\na,px > 2\n")
     assert "'a'" in shell("build", "twice.csv", "idx", "--schema", SCHEMA, code=2)
 

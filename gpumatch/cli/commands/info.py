@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     from gpumatch.store.place import shown as named
     from gpumatch.store.remote import sizes
 
-    matcher = gm.load(args.index)
+    matcher = gm.open(args.index)
     picture = args.plot
     if picture is not None:
         from gpumatch.cli import pictures
@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> None:
     stats = matcher.stats()
     segments = stats.pop("segments")
     rows = [(name, shown(value)) for name, value in stats.items()]
+    if matcher.version is not None:
+        rows.insert(0, ("version", matcher.version))
     rows += [("plan", str(matcher.plan()))]
     if (routes := routes_of(args.index)) is not None:
         rows += [("shards", routes)]

@@ -1,0 +1,55 @@
+"""What changed in a folder, and when, as far back as versions are kept there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpumatch.errors import StorageError
+from gpumatch.store import directory, manifests
+from gpumatch.store.checks import check_ids, ids_from, understood
+from gpumatch.store.log import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A version that ``load`` still finds, and the call that made it."""
+
+    version: str
+    what: str = ""  # the call; empty for the oldest version, whose call is no longer known
+    at: float | None = None  # seconds since 1970
+    added: int = 0
+    removed: int = 0
+
+
+def history(folder: Path) -> list[Entry]:
+    """All versions of an index, the oldest first."""
+    if manifests.read_manifest(folder).get("shards"):
+        raise StorageError(f"the index at {str(folder)!r} has shards, and no log: each version is built anew")
+    while True:
+        oldest = manifests.written(folder)[-1]
+        try:
+            return _since(folder, oldest)
+        except (FileNotFoundError, StorageError):  # perhaps the writer has just removed that version
+            if manifests.written(folder)[-1]["checksum"] == oldest["checksum"]:
+                raise
+
+
+def _since(folder: Path, manifest: Mapping[str, Any]) -> list[Entry]:
+    first, _ = manifests.position_of(manifest)
+    found = [Entry(first.version)]
+    for position, change in directory.changes_after(folder, manifest):
+        with understood():
+            found.append(_entry(position.version, change))
+    return found
+
+
+def _entry(version: str, change: Change) -> Entry:
+    removed = 0
+    if change.removed:
+        check_ids(change.removed)
+        removed = len(ids_from(change.removed))
+    added = 0 if change.facts is None else int(change.facts["length"])
+    return Entry(version, change.what, change.at, added, removed)
