@@ -151,6 +151,7 @@ FIXED: dict[str, str] = {
     "gpumatch/routing/simulator/traffic.py": "LATEST SECOND",
     "gpumatch/store/manifests.py": "BEFORE FORMAT",
     "gpumatch/store/log.py": "CHAIN _CHECK",
+    "gpumatch/store/pins.py": "KEPT",
     "gpumatch/store/place.py": "_AT_ONCE",
     "gpumatch/cli/files.py": "_LEADING",
     "gpumatch/subscriptions/unlike.py": "_JOIN _LIST _NOT_NULL _NULL _VALUES _WHATS",
