@@ -12,7 +12,7 @@ from gpumatch.index import IndexParams, params_from
 from gpumatch.index.planner import requested_index
 from gpumatch.matcher import Matcher
 from gpumatch.schema import Schema, SchemaLike
-from gpumatch.store import directory, manifests
+from gpumatch.store import directory, disk, manifests
 from gpumatch.store import remote as storage
 from gpumatch.store.checks import understood
 from gpumatch.store.directory import Stored, Verify
@@ -102,8 +102,17 @@ def open(
     return found
 
 
-def _open_reader(path: str | os.PathLike[str], device: str, background: bool, mmap: bool, verify: Verify) -> Matcher:
-    stored = storage.read(path, mmap, verify)
+def follow(path: str | os.PathLike[str], device: str, version: str | None = None) -> tuple[Matcher, Follower]:
+    """A reader, at first of a version, and what takes up others."""
+    matcher = _open_reader(path, device, background=True, mmap=True, verify="once", version=version)
+    assert isinstance(matcher._folder, Follower)
+    return matcher, matcher._folder
+
+
+def _open_reader(
+    path: str | os.PathLike[str], device: str, background: bool, mmap: bool, verify: Verify, version: str | None = None
+) -> Matcher:
+    stored = storage.read(path, mmap, verify, version)
     matcher = _matcher_for(stored, device, background)
     follower = Follower(path, matcher._store, matcher._attributes, mmap, verify)
     follower.begin(stored, restore(matcher._store, matcher._attributes, stored))
@@ -124,7 +133,7 @@ def _open_writer(
     keep: float,
 ) -> Matcher:
     folder = _writable(path, schema)
-    with directory.locked(folder):
+    with disk.locked(folder):
         lock = directory.take_lock(folder, os.O_RDWR | os.O_CREAT)
     try:
         os.ftruncate(lock, 0)

@@ -1,13 +1,14 @@
 """Matching on Spark: ``match_events`` and ``count_subscriptions`` for events, ``build_index`` for subscriptions,
 ``update_index`` and ``compare_tables`` for their changes,
 ``register`` for SQL, ``plan_match`` to see how an index with shards would be matched, ``Metrics`` to see what the tasks
-did, ``rapids_conf`` for GPUs.
+did, ``pinned_versions`` to see which version of an index a stream was matched with, ``rapids_conf`` for GPUs.
 
 Importing this package does not import PySpark.
 """
 
 from gpumatch.spark.build import build_index
 from gpumatch.spark.compare import compare_tables
+from gpumatch.spark.following import pinned_versions
 from gpumatch.spark.gpu_memory import GpuMemory, split_gpu_memory
 from gpumatch.spark.match import count_subscriptions, match_events
 from gpumatch.spark.metrics import Metrics
@@ -24,6 +25,7 @@ __all__ = [
     "compare_tables",
     "count_subscriptions",
     "match_events",
+    "pinned_versions",
     "plan_match",
     "rapids_conf",
     "register",

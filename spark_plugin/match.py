@@ -13,6 +13,7 @@ from gpumatch.events.strangers import Spelling
 from gpumatch.spark.answers import OUTPUTS, Output
 from gpumatch.spark.arguments import check_index, check_names
 from gpumatch.spark.carried import carry
+from gpumatch.spark.following import check_follow, schema_digest
 from gpumatch.spark.frames import (
     Job,
     absolute,
@@ -57,6 +58,7 @@ def match_events(
     strategy: Asked = "auto",
     memory: int | None = None,
     metrics: Metrics | None = None,
+    follow: bool = False,
 ) -> DataFrame:
     """A lazy DataFrame of matches: columns of the event, then what ``output`` asks for.
 
@@ -76,6 +78,9 @@ def match_events(
     against ``memory``, the bytes that it may take on a machine or GPU. ``plan_match`` says which one it is, and why.
     ``metrics`` counts what the tasks do.
 
+    With ``follow``, each batch of a stream is matched with the version of the index that is the newest when the batch
+    begins; batches that Spark repeats are matched with the same version again. See docs/streaming.md.
+
     Index and columns are checked before Spark runs anything. Only if the driver cannot read the folder, pass the type
     of the ids (or destinations) as ``id_type``: then every column is sent to the executors, and they check.
     """
@@ -87,6 +92,8 @@ def match_events(
     if top is not None and (output not in ("pairs", "array") or type(top) is not int or top < 1):
         found = f"top={top!r}, output={output!r}"
         raise ValueError(f"top= is for pairs and arrays, and must be a whole number of at least 1; found {found}")
+    if follow:
+        check_follow(events, index, id_type)
     from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
     name = _NAMES[output] if subscription is None else subscription
@@ -102,7 +109,8 @@ def match_events(
     ]
     fields.append(StructField(name, kind))
     query = Query(selected.columns, [*carried, name], output, top, integers, device, is_local(events.sparkSession))
-    return restore(_mapped(selected, index, chosen, False, query, StructType(fields), metrics))
+    follows = schema_digest(matcher.schema) if follow and matcher is not None else ""
+    return restore(_mapped(selected, index, chosen, False, query, StructType(fields), metrics, follows))
 
 
 def count_subscriptions(
@@ -185,13 +193,14 @@ def _mapped(
     query: Query,
     schema: StructType,
     metrics: Metrics | None,
+    follows: str = "",
 ) -> DataFrame:
     session = selected.sparkSession
     job = Job(None if metrics is None else metrics.total, ship_kernels(session))
     is_shipped = isinstance(index, gm.Matcher)
     place = ship(session, index) if isinstance(index, gm.Matcher) else absolute(index)
     parts = () if strategy.report is None else strategy.report.parts
-    location = Location(place, is_shipped, strategy.shards, strategy.plan, parts)
+    location = Location(place, is_shipped, strategy.shards, strategy.plan, parts, follows)
     plain = selected.toDF(*(f"c{i}" for i in range(len(selected.columns))))  # mapInArrow fails on names with dots
     with own_python(session):
         if strategy.name == "routed":

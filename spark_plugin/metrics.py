@@ -37,6 +37,8 @@ class Metrics:
             parts.append(f"{self.copies / max(self.events, 1):.2f} copies of an event")
         parts.append(f"{self.seconds / max(self.events, 1) * 1e6:.1f} µs per event on {where}")
         parts.append(f"index opened {self.opened:,} times, found open {self.reused:,} times")
+        if self.refused:
+            parts.append(f"{self.refused:,} batches with an old version, the new one was bad")
         return "; ".join(parts)
 
     @property
@@ -66,6 +68,11 @@ class Metrics:
     def reused(self) -> int:
         """How often it was open already."""
         return int(self._of("reused"))
+
+    @property
+    def refused(self) -> int:
+        """Batches of streams that were matched with an old version of the index, since the newest was bad."""
+        return int(self._of("refused"))
 
     @property
     def devices(self) -> list[str]:

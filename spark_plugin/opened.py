@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import gpumatch as gm
 from gpumatch.errors import StorageError
-from gpumatch.opening import from_stored
+from gpumatch.opening import follow, from_stored
 from gpumatch.routing.shards.plan import Plan
+from gpumatch.store.follower import Follower
 from gpumatch.store.log import log_state
 from gpumatch.store.manifests import MANIFEST
 from gpumatch.store.place import is_uri, shown
@@ -18,10 +20,12 @@ from gpumatch.store.remote import below, read, read_manifest
 SHARE = 0.25  # of the machine's memory, which mapped indexes may take before the least recently used is closed
 
 _open: OrderedDict[tuple[str, str], tuple[gm.Matcher, int]] = OrderedDict()  # by version and device; with its bytes
+_followers: WeakKeyDictionary[gm.Matcher, Follower] = WeakKeyDictionary()  # of matchers that change
 _asked: dict[str, tuple[int, str]] = {}  # by URI: the last task that asked its store for the version, and the answer
 
 _plans: dict[str, Plan] = {}
-uses = {"opened": 0, "reused": 0}  # how often an index had to be opened, and how often it was open
+# How often an index had to be opened, was open, or kept an old version as the new one was bad
+uses = {"opened": 0, "reused": 0, "refused": 0}
 
 
 def open_index(path: str, device: str) -> gm.Matcher:
@@ -41,6 +45,29 @@ def open_index(path: str, device: str) -> gm.Matcher:
         _open[version, device] = from_stored(stored, device), stored.nbytes
     if task is not None:
         _asked[path] = task, version
+    return _used(version, device)
+
+
+def open_follower(path: str, query: str, device: str, version: str | None) -> tuple[gm.Matcher, Follower]:
+    """A matcher that follows a folder for a query, and what moves it; from earlier tasks if it is open.
+
+    ``version`` is the one to begin with.
+    """
+    key = f"{path} {query}", device
+    uses["reused" if key in _open else "opened"] += 1
+    if key not in _open:
+        matcher, follower = follow(path, device, version)
+        _open[key], _followers[matcher] = (matcher, follower.nbytes), follower
+    matcher = _used(*key)
+    return matcher, _followers[matcher]
+
+
+def close_follower(path: str, query: str, device: str) -> None:
+    _open.pop((f"{path} {query}", device), None)
+
+
+def _used(version: str, device: str) -> gm.Matcher:
+    """The matcher, which stays open at the expense of others."""
     key = version, device
     _open.move_to_end(key)
     room = _room() if device == "cpu" else 0  # a worker's share of a GPU has room for one

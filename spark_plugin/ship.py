@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import gpumatch as gm
 from gpumatch.spark.frames import is_local
-from gpumatch.store.manifests import read_manifest
+from gpumatch.store.manifests import MANIFEST, read_manifest
 from gpumatch.store.snapshot import Snapshot
 from gpumatch.warming import pack_kernels, use_kernels
 
@@ -68,13 +68,24 @@ def ship_kernels(session: SparkSession) -> str:
 
 def use_shipped_kernels(name: str) -> None:
     """Use them on an executor."""
+    use_kernels(unpacked(name))
+
+
+def unpacked(name: str) -> Path:
+    """Where an archive is on an executor.
+
+    Through Connect it is in the folder of a session. The tasks of a stream are told the folder above these.
+    """
     from pyspark import SparkFiles
 
-    use_kernels(Path(SparkFiles.get(name)))
+    told = Path(SparkFiles.get(name))
+    if told.exists():
+        return told
+    return next((path for path in told.parent.glob(f"*/{name}") if (path / MANIFEST).exists()), told)
 
 
 def _archive(source: Path, target: Path) -> None:
     """Uncompressed: arrays of codes hardly shrink, and time matters more."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(source.rglob("*")):
+        for path in sorted(source.rglob("*"), key=lambda path: path.name == MANIFEST):  # last: then all is there
             archive.write(path, path.relative_to(source))

@@ -155,6 +155,7 @@ FIXED: dict[str, str] = {
     "gpumatch/routing/simulator/traffic.py": "LATEST SECOND",
     "gpumatch/store/manifests.py": "BEFORE FORMAT",
     "gpumatch/store/log.py": "CHAIN _CHECK",
+    "gpumatch/store/pins.py": "KEPT",
     "gpumatch/store/place.py": "_AT_ONCE",
     "gpumatch/store/room.py": "_BYTES",
     "gpumatch/subscriptions/intake.py": "_SHOWN",

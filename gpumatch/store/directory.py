@@ -19,7 +19,7 @@ import shutil
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
@@ -31,13 +31,16 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from gpumatch.errors import GpumatchWarning, StorageError
+from gpumatch.store import pins
 from gpumatch.store.checks import REMOVED
-from gpumatch.store.disk import remove, replace, sync_folder
-from gpumatch.store.log import Change, Files, Position, read_log
+from gpumatch.store.disk import locked, remove, replace, sync_folder
+from gpumatch.store.log import Change, Files, Position, log_name, log_number, read_log
 from gpumatch.store.manifests import (
     FORMAT,
     LOCK,
     MANIFEST,
+    PINS,
+    checked_manifest,
     digest_of,
     files_of,
     has_manifest,
@@ -90,8 +93,10 @@ def write(
         entries = [
             {**facts, "arrays": write_arrays(folder, arrays, number)} for number, (facts, arrays) in enumerate(segments)
         ]
-        digest = write_manifest(folder, {"features": [], **meta, "segments": entries})
-        remove_stale(folder, {file["file"] for entry in entries for file in entry["arrays"].values()})
+        pinned = pinned_files(folder)
+        logs = {"log": {"number": _next_log(folder), "bytes": 0}} if pinned else {}
+        digest = write_manifest(folder, {"features": [], **meta, **logs, "segments": entries})
+        remove_stale(folder, pinned | {file["file"] for entry in entries for file in entry["arrays"].values()})
     return digest
 
 
@@ -104,6 +109,11 @@ def _saving(folder: Path) -> Iterator[None]:
             f"cannot save in {str(folder)!r}: {error.strerror}; the index that was there, if any, is unharmed: make "
             "room or check the disk, and save again"
         ) from error
+
+
+def _next_log(folder: Path) -> int:
+    """The number of a log that there is not: those of pinned versions stay what they are."""
+    return max((log_number(name) or 0 for name in os.listdir(folder)), default=0) + 1
 
 
 def make(path: str | os.PathLike[str]) -> Path:
@@ -150,7 +160,7 @@ def write_shards(path: str | os.PathLike[str], shards: Sequence[str], plan: str 
         manifest = manifest_of_shards(found, None if plan is None else (plan, read_manifest(folder / plan)))
         replace(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         sync_folder(folder)
-        remove_stale(folder, {*shards, *filter(None, [plan]), *before})
+        remove_stale(folder, pinned_files(folder) | {*shards, *filter(None, [plan]), *before})
     return str(manifest["checksum"])
 
 
@@ -168,12 +178,29 @@ def warn_of_shards(read: Callable[[], Mapping[str, Any]], where: str) -> None:
 def remove_stale(folder: Path, named: set[str]) -> None:
     """Remove what the manifest no longer names."""
     for stale in folder.iterdir():
-        if stale.name in named or stale.name == LOCK:
+        if stale.name in named or stale.name in (LOCK, PINS):
             continue
         if is_shard(stale.name):
             shutil.rmtree(stale, ignore_errors=True)
         elif is_file(stale.name):
             remove(stale)
+
+
+def pinned_files(folder: Path, besides: Container[str] = ()) -> set[str]:
+    """What versions need that are pinned, in the words of ``remove_stale``. ``besides``: manifests that stay anyway."""
+    found: set[str] = set()
+    for name, last in pins.held(folder).items():
+        if name in besides:
+            continue
+        with suppress(FileNotFoundError, StorageError):  # whoever reads a damaged version hears of it
+            manifest = checked_manifest((folder / name).read_bytes(), str(folder / name))
+            found |= {name, *(entry["file"] for entry in files_of(manifest, name))}
+            found |= {log_name(log) for log in range(position_of(manifest)[0].log, last + 1)}
+            for position, change in changes_after(folder, manifest):
+                if position.log > last:
+                    break
+                found |= {entry["file"] for entry in (change.files or {}).values()}
+    return found
 
 
 def read(
@@ -193,11 +220,11 @@ def read(
     if verify not in ("full", "once", "size"):
         raise ValueError(f"verify is 'full', 'once' or 'size', found {verify!r}")
     folder = Path(path)
+    if version is not None:
+        return _read_version(folder, version, mmap, verify, known)
     manifest = read_manifest(folder)
     while True:
         try:
-            if version is not None:
-                return _read_version(folder, version, mmap, verify)
             return _read_all(folder, manifest, mmap, verify, known)
         except (OSError, StorageError) as error:
             # Another process may have saved over the index, or folded its log, while it was being read.
@@ -215,14 +242,23 @@ def _unreadable(error: OSError | StorageError) -> StorageError:
     return StorageError(f"cannot read {error.filename!r}: {error.strerror}; save or copy the index again")
 
 
-def _read_version(folder: Path, name: str, mmap: bool, verify: Verify) -> Stored:
+def _read_version(folder: Path, name: str, mmap: bool, verify: Verify, known: Collection[str]) -> Stored:
     number = name.partition("-")[0]
-    for manifest in written(folder) if number.isdecimal() else ():
+    manifests = written(folder) if folder.is_dir() else []
+    if not manifests:
+        read_manifest(folder)  # says why
+    damage = None
+    for manifest in manifests if number.isdecimal() else ():
         if position_of(manifest)[0].number <= int(number):
-            with suppress(FileNotFoundError):  # it is being removed
-                found = _read_all(folder, manifest, mmap, verify, end=name)
-                if found.position.version == name:
-                    return found
+            try:
+                if _read_changes(folder, manifest, name)[1].version == name:
+                    return _read_all(folder, manifest, mmap, verify, known, end=name)
+            except FileNotFoundError:  # it is being removed
+                continue
+            except StorageError as error:  # another manifest may lead there
+                damage = error
+    if damage is not None:
+        raise damage
     raise StorageError(f"{str(folder)!r} has no version {name!r}, or no longer; 'gpumatch log' lists those that it has")
 
 
@@ -340,17 +376,6 @@ def _open_lock(path: Path, flags: int) -> int:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise StorageError(f"{str(path)!r} is no plain file; remove it")
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One writer at a time among all threads and processes: each would remove the files that the other is writing."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def check_target(where: str, names: Sequence[str], has_manifest: Callable[[], bool]) -> None:

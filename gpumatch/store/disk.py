@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,22 +19,55 @@ def plain(path: Path) -> BinaryIO:
     return open(path, "rb")
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer at a time among all threads and processes: each would remove the files that the other is writing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def replace(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a file as a whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = _draft(path)
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
-        try:
-            for piece in pieces:
-                write(descriptor, piece)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _fill(draft, pieces)
         os.replace(draft, path)
     except BaseException:
         with suppress(OSError):
             remove(draft)
         raise
+
+
+def create(path: Path, content: bytes) -> bool:
+    """Write a file as a whole, unless there is one; whether there was none."""
+    draft = _draft(path)
+    try:
+        _fill(draft, [content])
+        with suppress(FileExistsError):
+            os.link(draft, path)
+            return True
+        return False
+    finally:
+        with suppress(OSError):
+            remove(draft)
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _fill(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+    try:
+        for piece in pieces:
+            write(descriptor, piece)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write(descriptor: int, content: bytes | memoryview) -> None:

@@ -78,7 +78,7 @@ class Durable:
         try:
             self._records = position.number - manifests.position_of(manifest)[0].number
             self._note_files()
-            if "log" not in manifest:  # from now on its absence is damage
+            if not manifests.position_of(manifest)[1]:  # from now on the absence of its log is damage
                 self._write_manifest({key: manifest[key] for key in manifest if key not in _ABOUT}, START)
         except BaseException:
             self._log.close()
@@ -86,12 +86,17 @@ class Durable:
         self._why_not = ""
 
     def _note_files(self) -> None:
-        """Which files the logs name, from that of the oldest manifest on."""
-        for manifest in manifests.written(self._folder)[::-1]:
-            with suppress(StorageError):  # damage to an earlier version does not matter here
+        """Which files the logs name. Between those of a version that is pinned and the others, some may be missing."""
+        noted: set[int] = set()
+        for manifest in manifests.written(self._folder):
+            logs: set[int] = set()
+            with suppress(OSError, StorageError):  # damage to an earlier version does not matter here
                 for position, change in directory.changes_after(self._folder, manifest):
+                    if position.log in noted:
+                        break
                     self._note(position.log, change.files)
-                return
+                    logs.add(position.log)
+            noted |= logs
 
     @property
     def version(self) -> str:
@@ -216,7 +221,7 @@ class Durable:
                 for piece, gone in zip(state.pieces, state.removed, strict=True)
             ]
             facts = {**self._meta(state), "segments": segments, "version": _version(position)}
-            with directory.locked(self._folder):
+            with disk.locked(self._folder):
                 before = manifests.read_manifest(self._folder)
                 disk.link(self._folder / MANIFEST, self._folder / manifests.kept_name(before))
                 self._write_manifest({**facts, "log": {"number": position.log}}, START)
@@ -276,7 +281,8 @@ class Durable:
             named |= {entry["file"] for entry in manifests.files_of(manifest, str(self._folder))}
         named |= {name for name in os.listdir(self._folder) if (log_number(name) or 0) >= first}
         self._named = {log: files for log, files in self._named.items() if log >= first}
-        directory.remove_stale(self._folder, named.union(*self._named.values()))
+        pinned = directory.pinned_files(self._folder, besides=named)
+        directory.remove_stale(self._folder, pinned.union(named, *self._named.values()))
 
     # The end
 
@@ -298,7 +304,7 @@ class Durable:
 
     def _note_size(self) -> None:
         """Have the manifest say how long the log is: from now on it is damaged if it is shorter."""
-        with directory.locked(self._folder):
+        with disk.locked(self._folder):
             manifest = manifests.read_manifest(self._folder)
             if manifest["log"]["number"] == self._log.position.log:  # else a fold has failed since
                 facts = {key: manifest[key] for key in manifest if key not in _ABOUT}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gpumatch.store import directory, manifests
 from gpumatch.store import remote as storage
 from gpumatch.store.checks import check_ids, ids_from, understood
 from gpumatch.store.directory import Stored, Verify
-from gpumatch.store.log import Change
+from gpumatch.store.log import Change, Position
 from gpumatch.store.place import is_uri, shown
 from gpumatch.store.segment import Segment, check_kinds, removed_from, segment_from
 from gpumatch.store.snapshot import Piece, Snapshot
@@ -82,6 +83,39 @@ class Follower:
     def version(self) -> str:
         return self._position.version
 
+    @property
+    def position(self) -> Position:
+        return self._position
+
+    @property
+    def nbytes(self) -> int:
+        """Of the files, without those of later versions."""
+        return self._stored.nbytes
+
+    @property
+    def has_shards(self) -> bool:
+        return "shards" in self._stored.meta["features"]
+
+    @property
+    def checksum(self) -> str:
+        """Of the manifest that led to the version."""
+        return self._stored.checksum
+
+    def move(self, version: str) -> None:
+        """Take up a version by its name, a later one or an earlier one."""
+        with self._refreshing:
+            if version == self.version or self._goes_on_to(version):
+                return
+            self._reload(version)
+
+    def _goes_on_to(self, version: str) -> bool:
+        """Whether the log leads there, which is faster unless it has been folded."""
+        with suppress(StorageError):
+            manifest = storage.read_manifest(self._path)
+            if manifest["checksum"] == self.checksum:
+                self._catch_up(manifest, version)
+        return version == self.version
+
     def refresh(self) -> bool:
         """Take up what has changed since the last time; whether anything has."""
         with self._refreshing:
@@ -90,22 +124,28 @@ class Follower:
                 return self._reload()
             return not is_uri(self._path) and self._catch_up(manifest)
 
-    def _catch_up(self, manifest: Mapping[str, Any]) -> bool:
-        """Read what was added to the log."""
+    def _catch_up(self, manifest: Mapping[str, Any], last: str = "") -> bool:
+        """Read what was added to the log, up to a version if it is named."""
+        news = []
         try:
-            news = list(directory.changes_after(Path(self._path), manifest, self._position))
+            for position, change in directory.changes_after(Path(self._path), manifest, self._position):
+                news.append((position, change))
+                if position.version == last:
+                    break
         except (OSError, StorageError):  # the log has been folded and removed, or what was read last was taken back
-            return self._reload()
+            return self._reload(last or None)
+        if last and (not news or news[-1][0].version != last):
+            return False
         if any(change.files is not None for _, change in news):
-            return self._reload()
+            return self._reload(last or None)
         for position, change in news:
             replay(self._store, self._attributes, change, self._stored.full)
             self._position = position
         return bool(news)
 
-    def _reload(self) -> bool:
-        """Read the manifest and what follows it; segments that are open stay so."""
-        stored = storage.read(self._path, self._mmap, self._verify, known=self._known)
+    def _reload(self, version: str | None = None) -> bool:
+        """Read a manifest and what follows it; segments that are open stay so."""
+        stored = storage.read(self._path, self._mmap, self._verify, version, self._known)
         if stored.meta["schema"] != self._stored.meta["schema"]:
             raise StorageError(f"the index at {shown(self._path)!r} has another schema now; open it again")
         fresh = Store(self._attributes, self._store.build, background=False)

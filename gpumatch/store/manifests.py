@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ FORMAT, BEFORE = 6, 5  # the one that is written, and the oldest that is read
 FEATURES = frozenset({"patterns", "shards"})  # a reader must refuse an index with features that it does not know
 MANIFEST = "manifest.json"
 LOCK = "writer.lock"
+PINS = "pins"  # the folder of ``pins``
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
 _SHARD = re.compile(r"(shard-[0-9]+|plan)-[0-9a-f]{16}")
 _KEPT = re.compile(r"manifest-[0-9a-f]{16}\.json")  # of an earlier version
@@ -176,13 +178,14 @@ def position_of(manifest: Mapping[str, Any]) -> tuple[Position, int]:
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
-    """The manifest and those of earlier versions that are still there and undamaged, the newest first."""
-    found = [read_manifest(folder), *filter(None, map(kept_manifest, kept_manifests(folder)))]
+    """The manifest and those of earlier versions that are still there, the newest first; damaged ones are left out."""
+    newest = kept_manifest(folder / MANIFEST)  # first: if it is replaced meanwhile, it is among the others
+    found = filter(None, [newest, *map(kept_manifest, kept_manifests(folder))])
     return sorted(found, key=lambda manifest: -position_of(manifest)[0].number)
 
 
 def kept_manifests(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if _KEPT.fullmatch(path.name)]
+    return [folder / name for name in os.listdir(folder) if _KEPT.fullmatch(name)]
 
 
 def kept_manifest(path: Path) -> dict[str, Any] | None:
@@ -199,10 +202,10 @@ def kept_name(manifest: Mapping[str, Any]) -> str:
 
 
 def is_file(name: str) -> bool:
-    """Whether it is the name of an array, a log, an earlier manifest, the lock, or a draft that a crash left."""
+    """Whether it names an array, a log, an earlier manifest, the lock, the pins, or a draft that a crash left."""
     draft = _DRAFT.fullmatch(name)
     name = name if draft is None else draft[1]
-    own = _OWN_FILE.fullmatch(name) or _KEPT.fullmatch(name) or log_number(name) is not None or name == LOCK
+    own = _OWN_FILE.fullmatch(name) or _KEPT.fullmatch(name) or log_number(name) is not None or name in (LOCK, PINS)
     return bool(own) or (draft is not None and name == MANIFEST)
 
 

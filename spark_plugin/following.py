@@ -1,0 +1,187 @@
+"""Streams that follow an index: each batch of a query is matched with one version, the newest when it began.
+
+The first of its tasks pins that version in the index's folder. Tasks that run again, on any machine and after any
+restart with the same checkpoint, find the pin and use the same version. A newest version that cannot be used is
+refused: the query goes on with the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import gpumatch as gm
+from gpumatch.errors import SchemaError, StorageError
+from gpumatch.spark import opened
+from gpumatch.spark.frames import absolute
+from gpumatch.store import pins
+from gpumatch.store.follower import Follower
+from gpumatch.store.pins import Pin
+from gpumatch.store.place import is_uri, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Check: TypeAlias = "Callable[[gm.Matcher], None]"  # raises a StorageError
+QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark calls them among a task's properties
+_LOG = logging.getLogger("gpumatch")
+
+
+# On the driver
+
+
+def check_follow(events: DataFrame, index: object, id_type: str | None) -> None:
+    """Raise unless an index can be followed."""
+    if isinstance(index, gm.Matcher):
+        raise ValueError("follow=True needs the folder of an index, and a Matcher is shipped as it is now: save() it")
+    path = absolute(index)  # type: ignore[arg-type]
+    if is_uri(path):
+        raise StorageError(
+            f"follow=True needs a folder, where tasks can agree on a version, found {shown(path)!r}: "
+            "keep the index in a folder that all executors share, or restart the query when the index has changed"
+        )
+    if id_type is not None:
+        raise ValueError("follow=True needs a folder that the driver can read too: leave id_type= out")
+    if opened.shards_of(path):
+        raise StorageError(
+            f"follow=True needs an index without shards, and the one at {shown(path)} has some: build it without "
+            "shards=, or restart the query after each build"
+        )
+    if not events.isStreaming and not _is_in_batch(events):
+        raise ValueError(
+            "follow=True needs a stream, or what foreachBatch is called with by classic PySpark; other events are "
+            "matched with the newest version anyway: leave it out"
+        )
+
+
+def _is_in_batch(events: DataFrame) -> bool:
+    """Whether a DataFrame is one that foreachBatch was called with, or comes from it."""
+    context = getattr(events.sparkSession, "_sc", None)
+    return context is not None and context.getLocalProperty(BATCH) is not None
+
+
+def schema_digest(schema: gm.Schema) -> str:
+    return hashlib.sha256(json.dumps(schema.to_dict()).encode()).hexdigest()
+
+
+def pinned_versions(index: str | os.PathLike[str], query: str) -> dict[int, str]:
+    """The version that each batch of a streaming query was matched with, by its number, as long as it is known.
+
+    ``query`` is the query's ``id``, which stays the same with its checkpoint. ``gm.load(index, version=…)`` loads it.
+    """
+    folder = Path(absolute(index))
+    found = {batch: pins.read(folder, str(query), batch) for batch in pins.batches(folder, str(query))}
+    return {batch: pin.version for batch, pin in found.items() if pin is not None}
+
+
+# In tasks
+
+
+@dataclass(frozen=True)
+class Following:
+    """An index as a task follows it for its batch."""
+
+    path: str
+    query: str
+    batch: int
+    device: str
+    digest: str  # of the schema that the query expects
+    check: Check
+
+    @classmethod
+    def of_task(cls, path: str, device: str, digest: str, check: Check) -> Following:
+        return cls(path, *_batch_of_task(), device, digest, check)
+
+    def open(self) -> gm.Matcher:
+        """The matcher, with the version that the batch is pinned to."""
+        pin = pins.read(self._folder, self.query, self.batch)
+        while pin is None:
+            pin = self._pinned()
+        try:
+            return self._at(pin.version)
+        except (StorageError, SchemaError) as error:
+            where = pins.path_of(self._folder, self.query, self.batch)
+            raise StorageError(
+                f"batch {self.batch} of the query {self.query} is pinned to version {pin.version!r} of "
+                f"{self.path!r}, which cannot be used: {error}. Restore that version from a copy, or remove "
+                f"{str(where)!r} to have the batch matched with the newest one"
+            ) from error
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.path)
+
+    def _follower(self, version: str | None) -> tuple[gm.Matcher, Follower]:
+        return opened.open_follower(self.path, f"{self.query} {self.digest}", self.device, version)
+
+    def _at(self, version: str) -> gm.Matcher:
+        matcher, follower = self._follower(version)
+        follower.move(version)
+        self.check(matcher)
+        return matcher
+
+    def _pinned(self) -> Pin | None:
+        """Pin the newest version, or the one of the batch before if that is bad. None to try again."""
+        before = pins.last_before(self._folder, self.query, self.batch)
+        state = pins.state_of(self._folder)
+        if before is not None and pins.is_refused(self._folder, self.query, state):
+            return self._kept(before)
+        try:
+            newest = self._newest()
+        except (StorageError, SchemaError) as error:
+            if before is None:
+                raise
+            self._refuse(state, before, error)
+            return self._kept(before)
+        pins.accept(self._folder, self.query)
+        made = pins.make(self._folder, self.query, self.batch, newest)
+        return None if made is None else made[0]
+
+    def _newest(self) -> Pin:
+        """The newest version, which has been opened and checked."""
+        matcher, follower = self._follower(None)
+        follower.refresh()
+        if follower.has_shards:
+            raise StorageError(f"the index at {self.path!r} has shards now; build it without shards=")
+        self.check(matcher)
+        return Pin(follower.version, follower.checksum, follower.position.log)
+
+    def _refuse(self, state: str, before: Pin, error: Exception) -> None:
+        opened.close_follower(self.path, f"{self.query} {self.digest}", self.device)  # it may have become the bad one
+        if pins.refuse(self._folder, self.query, state, str(error)):
+            _LOG.warning(
+                "the newest version of %r is refused, and the query %s goes on with version %r, from batch %d on: %s",
+                self.path, self.query, before.version, self.batch, error,
+            )  # fmt: skip
+
+    def _kept(self, before: Pin) -> Pin:
+        self._at(before.version)  # a pin to what cannot be used would stay
+        made = pins.make(self._folder, self.query, self.batch, before)
+        if made is None:
+            raise StorageError(
+                f"the newest version of {self.path!r} is bad, and the one before, {before.version!r}, has gone: "
+                "restore either from a copy, or save the index again"
+            )
+        pin, is_new = made
+        opened.uses["refused"] += is_new
+        return pin
+
+
+def _batch_of_task() -> tuple[str, int]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    query, batch = [None if context is None else context.getLocalProperty(name) for name in (QUERY, BATCH)]
+    if query is None or batch is None or not batch.isdecimal():
+        raise StorageError(
+            "follow=True needs the tasks of a streaming query, which say their query and batch; this one says "
+            f"{query!r} and {batch!r}: take a trigger with micro-batches, and with foreachBatch classic PySpark, since "
+            "Spark Connect does not tell"
+        )
+    return query, int(batch)
