@@ -10,6 +10,7 @@ import pyarrow as pa
 
 import gpumatch as gm
 from gpumatch.errors import IdError
+from gpumatch.spark import worker
 from gpumatch.spark.arguments import check_roles
 from gpumatch.spark.frames import Job, check_frame, is_local, map_in_arrow, own_python, select, task
 from gpumatch.spark.ship import ship
@@ -88,10 +89,10 @@ def _plain(frame: DataFrame, role: str) -> Any:
     return f.col(role).cast("bigint" if is_whole else "string")
 
 
-def contents_of(session: SparkSession, place: Index, integers: bool, numbered: bool) -> DataFrame:
+def contents_of(session: SparkSession, place: Index, count: int, integers: bool, numbered: bool) -> DataFrame:
     """The live subscriptions of an index, read by the executors; ``expr`` is null for those that have no text.
 
-    ``integers``: ids are; ``numbered``: destinations are.
+    ``count``: how many there are. ``integers``: ids are; ``numbered``: destinations are.
     """
     from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
@@ -105,7 +106,7 @@ def contents_of(session: SparkSession, place: Index, integers: bool, numbered: b
     location = Location(ship(session, place) if isinstance(place, gm.Matcher) else str(place), is_shipped)
     names = [field.name for field in fields]
     query = Query(["part"], names, "pairs", None, integers, "cpu", is_local(session))
-    parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+    parts = max(1, -(-count // worker.PASS_ROWS))  # a task for each
     given = {"index": location, "query": query, "parts": parts, "numbered": numbered}
     with own_python(session):
         numbers = session.range(0, parts, 1, parts)

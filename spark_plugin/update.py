@@ -148,7 +148,7 @@ def _compared(frame: DataFrame, roles: dict[str, str], wanted: Wanted) -> Update
         raise ValueError("mode='snapshot' takes a whole table, not a stream: pass a stream of changes, or a batch")
     check_roles(select(frame, dict.fromkeys(roles.values()), "the table").schema, roles)
     with _opened(wanted) as matcher:
-        held = contents_of(frame.sparkSession, wanted.index, *_integers(frame, matcher, roles))
+        held = contents_of(frame.sparkSession, wanted.index, len(matcher), *_integers(frame, matcher, roles))
         named = select(frame, roles.values(), "the table").toDF(*roles)
         differing = compare_tables(held, named, **{role: role for role in ("weight", "destination") if role in roles})
         names = [*roles, CHANGE]

@@ -181,6 +181,7 @@ FIXED: dict[str, str] = {
     "kernels/psthash.py": "RECORD",
     "kernels/tama.py": "BASE BRICK CELLS CODES FACTS HEIGHTS LEFT LOOKUPS TOP WORDS",
     "spark_plugin/build.py": "_SAMPLE",
+    "spark_plugin/deliver.py": "LIST ROW SAMPLE WORD",
     "spark_plugin/gpu_memory.py": "CONTEXT RESERVE _QUARTER _WORK",
     "spark_plugin/shards.py": "REPORTED",
 }

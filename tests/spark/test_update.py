@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import gpumatch as gm
-from gpumatch.spark import build_index, compare_tables, match_events, update_index
+from gpumatch.spark import build_index, compare_tables, match_events, update_index, worker
 
 pytestmark = pytest.mark.spark
 
@@ -133,7 +133,9 @@ def test_rejected_expressions(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("ids", ["string", "bigint"])
-def test_a_whole_table_is_compared(spark: Any, tmp_path: Path, ids: str) -> None:
+def test_a_whole_table_is_compared(spark: Any, tmp_path: Path, ids: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "PASS_ROWS", 25)  # three tasks read the index
+
     def table(sql: str) -> Any:
         return spark.sql(sql).selectExpr(f"CAST(id AS {ids}) AS id", "expr", "bid", "to")
 

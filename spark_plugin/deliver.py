@@ -1,0 +1,226 @@
+"""``deliver``: events partitioned by the destinations of the subscriptions that they match.
+
+An event is matched once, where it is. With one stage it is copied for each of its destinations there, and the copies
+are shuffled (D-DBR, whose source knows the whole list). With two it is sent once to each group of destinations that has
+any of them, with the list of those, and is copied inside the group (MERC, whose clusters do the same).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpumatch.errors import SchemaError
+from gpumatch.spark.answers import ends, sizes_of
+from gpumatch.spark.frames import Job, check_frame, map_in_arrow, own_python, salts_of, task
+from gpumatch.spark.hashes import hashes
+from gpumatch.spark.match import match_events
+from gpumatch.spark.metrics import Metrics
+from gpumatch.spark.strategy import Asked, Index
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Stages: TypeAlias = Literal["auto", 1, 2]
+
+SAMPLE = 4096  # events
+PAYS = 0.5  # of the bytes of one stage, at which a second one pays for the pass through Python that groups events
+ROW = 16  # bytes of a row in a shuffle, besides its values: its length, and which of them are null
+LIST = 16  # bytes of an array, besides its elements: their number, and which of them are null
+WORD = 8  # bytes of each value, or where it is
+
+
+@dataclass(frozen=True)
+class DeliveryPlan:
+    """What a delivery in one stage or two shuffles, by a sample of events, and which one is taken."""
+
+    groups: int  # of destinations
+    events: int  # in the sample
+    destinations: int  # copies of them: one for each destination
+    sent: int  # how often they are sent in two stages: once to each group
+    copied: float  # bytes of all copies' values
+    grouped: float  # bytes of the values that are sent in two stages
+    names: float  # bytes of the names of destinations, one for each copy
+
+    def rows(self, stages: int) -> float:
+        """Rows that are shuffled for an event."""
+        return (self.destinations if stages == 1 else self.sent) / max(self.events, 1)
+
+    def bytes(self, stages: int) -> float:
+        """Bytes that are shuffled for an event, about, before Spark compresses them."""
+        if stages == 1:
+            found = self.copied + self.names + ROW * self.destinations
+        else:
+            found = self.grouped + self.names + (ROW + WORD + LIST) * self.sent
+        return found / max(self.events, 1)
+
+    @property
+    def stages(self) -> Literal[1, 2]:
+        """The better number."""
+        return 2 if self.bytes(2) < PAYS * self.bytes(1) else 1
+
+    def __str__(self) -> str:
+        one, two = (f"{self.rows(stages):.2f} rows and {self.bytes(stages):,.0f} bytes" for stages in (1, 2))
+        best = "one stage" if self.stages == 1 else "two stages"
+        return f"{best}: an event shuffles {one} in one stage, {two} in two, with {self.groups} groups"
+
+
+def deliver(
+    events: DataFrame,
+    index: Index,
+    *,
+    stages: Stages = "auto",
+    groups: int | None = None,
+    columns: Sequence[str] | None = None,
+    destination: str = "destination",
+    device: str = "auto",
+    strategy: Asked = "auto",
+    memory: int | None = None,
+    metrics: Metrics | None = None,
+) -> DataFrame:
+    """A lazy DataFrame with a row per event and destination, in partitions by destination.
+
+    It has ``columns`` of the event, then the destination. All rows of a destination are in one of ``groups`` partitions
+    (default: ``spark.sql.shuffle.partitions``). With ``stages=1`` events are copied for each destination and then
+    shuffled, with ``stages=2`` they are shuffled to groups of destinations and copied there; "auto" takes what
+    ``plan_delivery`` says, for which it matches a sample of the events; on a stream, pass the number. The other
+    arguments are those of ``match_events``.
+    """
+    check_frame(events, "events")
+    if stages not in ("auto", 1, 2) or isinstance(stages, bool):
+        raise ValueError(f"stages must be 1, 2 or 'auto', found {stages!r}")
+    if destination in (events.columns if columns is None else columns):
+        raise SchemaError(f"the events have a column {destination!r}: pass another name as destination=, or columns=")
+    how: dict[str, Any] = {"device": device, "strategy": strategy, "memory": memory}
+    matched = _matched(events, index, columns, destination, metrics, **how)
+    count = _groups(matched, groups)
+    if stages == "auto":
+        stages = plan_delivery(events, index, groups=count, columns=columns, **how).stages
+    if stages == 1:
+        return _exploded(matched, destination).repartition(count, _quoted(destination))
+    grouped = _grouped(matched, count)
+    return _exploded(grouped.repartition(count, grouped.columns[0]).drop(grouped.columns[0]), destination)
+
+
+def plan_delivery(
+    events: DataFrame,
+    index: Index,
+    *,
+    groups: int | None = None,
+    columns: Sequence[str] | None = None,
+    device: str = "auto",
+    strategy: Asked = "auto",
+    memory: int | None = None,
+) -> DeliveryPlan:
+    """What ``deliver`` shuffles with one stage and with two, by the first events, 4,096 at most."""
+    from pyspark.sql import functions as f
+
+    check_frame(events, "events")
+    if events.isStreaming:
+        raise SchemaError(
+            "a stream cannot be sampled to choose the number of stages: pass stages=1 or 2, or plan_delivery() a batch "
+            "of such events"
+        )
+    name = _unused(events.columns)
+    how: dict[str, Any] = {"device": device, "strategy": strategy, "memory": memory}
+    matched = _matched(events.limit(SAMPLE), index, columns, name, None, **how)
+    count = _groups(matched, groups)
+    grouped = _grouped(matched, count)
+    names = f.col(_quoted(name))
+    width = sum((_width(grouped, column) for column in grouped.columns[1:-1]), f.lit(0))
+    text = f.aggregate(names, f.lit(0).cast("bigint"), lambda total, one: total + f.octet_length(one.cast("string")))
+    is_text = dict(grouped.dtypes)[name] == "array<string>"
+    of_names = WORD * f.size(names) + (text if is_text else f.lit(0))
+    [found] = grouped.agg(
+        f.count("*"), f.sum(f.size(names)), f.sum(width * f.size(names)), f.sum(width), f.sum(of_names)
+    ).collect()
+    sent, destinations, copied, whole, named = (value or 0 for value in found)
+    return DeliveryPlan(count, events.limit(SAMPLE).count(), destinations, sent, copied, whole, named)
+
+
+def _matched(
+    events: DataFrame, index: Index, columns: Sequence[str] | None, name: str, metrics: Metrics | None, **how: Any
+) -> DataFrame:
+    return match_events(
+        events, index, output="destinations", columns=columns, subscription=name, metrics=metrics, **how
+    )
+
+
+def _groups(frame: DataFrame, groups: int | None) -> int:
+    if groups is not None and (type(groups) is not int or groups < 1):
+        raise ValueError(f"groups must be a whole number of at least 1, found {groups!r}")
+    return groups or int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def _exploded(frame: DataFrame, name: str) -> DataFrame:
+    """A row for each element of the last column."""
+    from pyspark.sql import functions as f
+
+    quoted = [_quoted(column) for column in frame.columns]
+    return frame.select(*quoted[:-1], f.explode(quoted[-1]).alias(name))
+
+
+def _grouped(matched: DataFrame, groups: int) -> DataFrame:
+    """A row for each event and group of its destinations: the group's salt, the event, and their list."""
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    salt = _unused(matched.columns)
+    schema = StructType([StructField(salt, IntegerType()), *matched.schema.fields])
+    given = {"names": schema.names, "salts": salts_of(groups)}
+    plain = matched.toDF(*(f"c{at}" for at in range(len(matched.columns))))  # mapInArrow fails on names with dots
+    with own_python(matched.sparkSession):
+        return map_in_arrow(plain, task("deliver", "group_batches", Job(), **given), schema)
+
+
+def _width(frame: DataFrame, name: str) -> Any:
+    """Bytes of a column's values in Spark's rows, about."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    column, kind = f.col(_quoted(name)), frame.schema[name].dataType
+    if isinstance(kind, t.StringType | t.BinaryType):
+        return WORD + f.coalesce(f.octet_length(column), f.lit(0))
+    if isinstance(kind, t.ArrayType | t.MapType | t.StructType):
+        return WORD + f.coalesce(f.octet_length(f.to_json(f.struct(column))), f.lit(0))
+    return f.lit(WORD)
+
+
+def _unused(names: Sequence[str]) -> str:
+    return max([*names, ""], key=len) + "_"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# On the executors
+
+
+def group_batches(batches: Iterable[Any], names: Sequence[str], salts: Sequence[int]) -> Iterator[Any]:
+    """For each event and group a row: the group's salt, the columns of the event, the destinations in the group.
+
+    A destination's group follows from its name alone.
+    """
+    salt = pa.array(salts, pa.int32())
+    for batch in batches:
+        events, lists = batch.select(list(range(batch.num_columns - 1))), batch.column(batch.num_columns - 1)
+        counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        found = lists.flatten()
+        hashed = hashes(pa.RecordBatch.from_arrays([found], names=["name"]))[0]
+        key = np.repeat(np.arange(len(batch)), counts) * len(salts) + hashed % len(salts)
+        order = np.argsort(key, kind="stable")
+        keys, starts = np.unique(key[order], return_index=True)
+        event, group = np.divmod(keys, len(salts))
+        firsts = pa.array(np.append(starts, len(order)).astype(np.int32))
+        together = pa.ListArray.from_arrays(firsts, found.take(pa.array(order)))
+        for start, stop in pairwise(ends(sizes_of(events)[event])):
+            own = slice(start, stop)
+            columns = events.take(pa.array(event[own])).columns
+            rows = [salt.take(pa.array(group[own])), *columns, together.slice(start, stop - start)]
+            yield pa.RecordBatch.from_arrays(rows, names=list(names))
