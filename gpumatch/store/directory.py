@@ -119,11 +119,12 @@ def _next_log(folder: Path) -> int:
 def make(path: str | os.PathLike[str]) -> Path:
     """The folder for an index, made if it does not exist; one with other files is refused."""
     folder = Path(path)
-    missing = [it for it in (folder, *folder.parents) if not it.exists()]
     try:
+        missing = [it for it in (folder, *folder.parents) if not it.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for made in missing:
-            sync_folder(made.parent)
+            with suppress(PermissionError):  # one that may not be read
+                sync_folder(made.parent)
     except (FileExistsError, NotADirectoryError):
         raise StorageError(f"cannot save in {str(folder)!r}: it is a file, expected a directory") from None
     except OSError as error:

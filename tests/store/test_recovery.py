@@ -1,0 +1,213 @@
+"""Moments at which a process ends, fails or is overtaken, one by one."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpumatch as gm
+from gpumatch.store import directory, disk, durable, log, merging, store
+from tests.store import histories
+
+FEW = {1: "x > 1", 2: "x > 2"}
+
+
+def made(folder: Path, **options: Any) -> gm.Matcher:
+    return gm.open(folder, "a", schema=histories.SCHEMA, background=False, **options)
+
+
+def folder_of(matcher: gm.Matcher) -> durable.Durable:
+    assert isinstance(matcher._folder, durable.Durable)
+    return matcher._folder
+
+
+def test_the_end_between_a_new_log_and_its_manifest(tmp_path: Path) -> None:
+    matcher = made(tmp_path)
+    reader = gm.open(tmp_path)
+    matcher.add(FEW)
+    folder_of(matcher)._rotate()
+    histories.crash(matcher)
+    assert reader.refresh()
+    for number in range(3, 6):
+        matcher = made(tmp_path)
+        matcher.add({number: "x > 3"})
+        histories.crash(matcher)
+        assert list(gm.load(tmp_path)) == list(range(1, number + 1))
+        assert reader.refresh()
+        assert list(reader) == list(range(1, number + 1))
+    made(tmp_path).close()
+    assert list(gm.load(tmp_path, verify="full")) == [1, 2, 3, 4, 5]
+
+
+def test_the_end_of_a_save_over_an_index_with_logs(tmp_path: Path) -> None:
+    """Logs that no longer belong to the index stay behind; they may have the numbers of its own."""
+    matcher = made(tmp_path / "idx")
+    for number in (1, 2, 3):
+        matcher.add({number: "x > 1"})
+        matcher.compact()
+    matcher.add({4: "x > 4"})
+    matcher.close()
+    shutil.copytree(tmp_path / "idx", tmp_path / "before")
+    other = gm.Matcher(histories.SCHEMA)
+    other.add({9: "x > 9"})
+    other.save(tmp_path / "idx")
+    for path in (tmp_path / "before").glob("changes-*.log"):
+        shutil.copy(path, tmp_path / "idx")
+    assert list(gm.load(tmp_path / "idx")) == [9]
+    with made(tmp_path / "idx") as again:
+        again.add({10: "x > 10"})
+        assert len(list((tmp_path / "idx").glob("changes-*.log"))) == 1
+        again.compact()
+        again.add({11: "x > 11"})
+    assert list(gm.load(tmp_path / "idx")) == [9, 10, 11]
+
+
+def test_a_log_that_is_closed_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = made(tmp_path)
+    matcher.add(FEW)
+    reader = gm.open(tmp_path)
+    original, once = log._records, [True]
+
+    def records(*given: Any) -> Any:
+        yield from original(*given)
+        if once:
+            once.clear()
+            matcher.add({3: "x > 3"})
+            folder_of(matcher)._rotate()
+            matcher.add({4: "x > 4"})
+
+    monkeypatch.setattr(log, "_records", records)
+    reader.refresh()  # for which there was nothing new
+    assert list(reader) in ([1, 2], [1, 2, 3, 4])
+    reader.refresh()
+    assert list(reader) == [1, 2, 3, 4] == list(gm.load(tmp_path))
+
+
+def test_a_log_that_is_folded_and_removed_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = made(tmp_path, keep=0)
+    matcher.add(FEW)
+    reader = gm.open(tmp_path)
+    original, times = directory.read_manifest, [3, 4]
+
+    def read_manifest(folder: Path) -> Any:
+        found = original(folder)
+        if times:
+            matcher.add({times.pop(0): "x > 3"})
+            matcher.compact()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "read_manifest", read_manifest)
+        assert list(gm.load(tmp_path)) == [1, 2, 3, 4]
+    assert reader.refresh()
+    assert list(reader) == [1, 2, 3, 4]
+
+
+def test_a_refresh_while_the_reader_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer has rebuilt the middle one of the segments that the reader makes one of."""
+    for module in (merging, store):
+        monkeypatch.setattr(module, "SCANNED", 6)
+    matcher = made(tmp_path)
+    for first in (0, 100, 200):
+        matcher.add_ranges(np.arange(first, first + 20), {"x": (np.arange(20), None)})
+    matcher._store.restore(matcher._store._state)
+    folder_of(matcher).fold()
+    reader = gm.open(tmp_path, background=False)
+    assert len(reader._store._state.pieces) == 3
+    build = reader._store.build
+
+    def slow(source: Any, patient: bool) -> Any:
+        matcher.remove(np.arange(100, 115))
+        folder_of(matcher).fold()
+        assert reader.refresh()
+        return build(source, patient)
+
+    monkeypatch.setattr(reader._store, "build", slow)
+    reader.compact()
+    assert histories.state(reader) == histories.state(matcher)
+    assert not reader.refresh()
+
+
+def test_a_matcher_that_nobody_has_keeps_no_lock(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    for number in range(3):
+        matcher = made(tmp_path)
+        matcher.add({number: "x > 1"})
+        del matcher
+        gc.collect()
+    assert list(made(tmp_path)) == [0, 1, 2]
+    gc.collect()
+    if before:
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_the_name_of_a_new_folder_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    original = directory.sync_folder
+    monkeypatch.setattr(directory, "sync_folder", lambda folder: (synced.append(folder), original(folder)))
+    made(tmp_path / "a" / "b" / "idx").add(FEW)
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
+
+
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(disk, "write", fail)
+
+
+def test_a_full_disk_at_the_beginning_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = gm.Matcher(histories.SCHEMA)
+    matcher.add(FEW)
+    matcher.save(tmp_path / "saved")
+    matcher.remove([1])
+    writer = made(tmp_path / "idx")
+    writer.add(FEW)
+    with monkeypatch.context() as patch:
+        full(patch)
+        with pytest.raises(gm.StorageError, match=r"cannot open .*new.* to change it: No space left on device; make"):
+            made(tmp_path / "new")
+        with pytest.raises(gm.StorageError, match=r"cannot save in .*No space left on device; the index that was ther"):
+            matcher.save(tmp_path / "saved")
+        with pytest.raises(gm.StorageError, match="No space left on device; no change is lost: make room"):
+            writer.close()
+        with pytest.raises(gm.StorageError, match="nothing of it was made"):
+            writer.add({3: "x > 3"}, destination="d")
+        with pytest.raises(gm.SchemaError, match="no subscription has a destination"):
+            writer.destinations(histories.EVENTS)
+    writer.add({4: "x > 4"})
+    writer.close()
+    assert list(gm.load(tmp_path / "idx")) == [1, 2, 4]
+    assert list(gm.load(tmp_path / "saved")) == [1, 2]
+    matcher.save(tmp_path / "saved")
+    assert list(gm.load(tmp_path / "saved")) == [2]
+    made(tmp_path / "new").close()
+
+
+def test_what_may_not_be_on_disk_ends_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = made(tmp_path, fsync="never")
+    matcher.add(FEW)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        patch.setattr(disk, "sync", fail)
+        with pytest.raises(gm.StorageError, match="earlier changes could not be put on disk; open the folder again"):
+            matcher.flush()
+    for act in (lambda: matcher.add({3: "x > 3"}), matcher.flush):
+        with pytest.raises(gm.StorageError, match="earlier changes could not be put on disk; open the folder again"):
+            act()
+    assert list(matcher) == [1, 2]
+    matcher.close()
+    with made(tmp_path) as again:
+        assert list(again) == [1, 2]
+        again.add({3: "x > 3"})
+    assert list(gm.load(tmp_path)) == [1, 2, 3]
