@@ -130,8 +130,8 @@ class EventEncoder:
         ptr = events.offsets[start : stop + 1] - first
         attribute, values = read_only(events.attribute[first:last]), events.values[first:last]
         if self._needed is not None:
-            at, ptr = _selected(attribute, ptr, self._needed)
-            attribute, values = read_only(attribute[at]), values[at]
+            chosen, ptr = _selected(attribute, ptr, self._needed)
+            attribute, values = read_only(attribute[chosen]), values[chosen]
         code = np.empty(len(attribute), np.int32)
         if isinstance(values, Strings):
             assert self.keys is not None

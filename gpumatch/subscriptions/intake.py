@@ -102,7 +102,7 @@ def _are_plain(ids: list[Any]) -> bool:
     """Whether all ids are plainly valid, by a quick check."""
     kinds = set(map(type, ids))
     if kinds == {int}:
-        return min(ids) >= MIN and max(ids) <= MAX
+        return bool(min(ids) >= MIN and max(ids) <= MAX)
     return kinds == {str} and "".join(ids).isascii() and max(map(len, ids)) <= LONGEST
 
 
