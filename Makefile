@@ -20,10 +20,13 @@ export PYTHONDONTWRITEBYTECODE =
 SIMULATED = NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/sim $(SIM_ARGS)
 OTHERS = tests/cli tests/differential tests/expr tests/matcher tests/routing tests/store tests/workloads tests/test_smallest.py
 
-.PHONY: demo test test-ci lanes test-sim test-long test-sparks test-gpu lint bench clean
+.PHONY: demo demo-stream test test-ci lanes test-sim test-long test-sparks test-gpu lint bench clean
 
 demo: .venv/.run
 	$(BIN)/gpumatch demo $(ARGS)
+
+demo-stream: .venv/.run
+	$(BIN)/gpumatch demo --stream $(ARGS)
 
 # What a newcomer waits for: all but what takes long, with few examples for each property.
 test: .venv/.test
