@@ -14,6 +14,7 @@ from gpumatch.codes.book import Codebook, encode_keys, make_book, sort_pool
 from gpumatch.expr.keys import INF_KEY, MAX, MIN
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
+from gpumatch.kernels.frames import Frame
 from gpumatch.opcodes import NULL, OP_BASE, OP_FALSE, OP_NOT, OP_TRUE, RANGE, SET, WIDTH
 from gpumatch.subscriptions.block import Attributes, Block
 from gpumatch.subscriptions.predicates import EMPTY, Predicates
@@ -54,6 +55,11 @@ class Table:
     def programs(self) -> tuple[Array, Array, int]:
         """Programs as arguments for the matching kernels, with the length of the longest."""
         return self.program_ptr, self.program_item, int(np.diff(self.program_ptr).max(initial=0))
+
+    @cached_property
+    def frame(self) -> Frame:
+        """All of it in one argument."""
+        return Frame((self.clause_row, self.clause_ptr, self.clause_program, *self.predicates(), *self.programs[:2]))
 
     def columns(self) -> tuple[Array, Array, Array, Array]:
         """Attribute, kind, lo and hi of all predicates."""

@@ -49,6 +49,13 @@ class FlatIndex:
     last: int
     arrays: dict[str, Array]
     meta: dict[str, int | float] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # made on first use
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays, and of those made on first use."""
+        made = (array for array in self.kept.values() if isinstance(array, np.ndarray))
+        return sum(array.nbytes for array in (*self.arrays.values(), *made))
 
 
 class Around(NamedTuple):

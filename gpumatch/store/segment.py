@@ -151,11 +151,12 @@ class Segment:
     def stats(self) -> dict[str, Any]:
         columns = (self.ids, self.texts, self.destinations, self.weights)
         held = sum(int(column.nbytes) for column in columns if column is not None)
+        made = sum(part.index.nbytes - sum(it.nbytes for it in part.index.arrays.values()) for part in self.parts)
         parts = [
             {
                 "index": part.index.params.kind,
                 "clauses": part.index.last - part.index.first,
-                "bytes": sum(array.nbytes for array in part.index.arrays.values()),
+                "bytes": part.index.nbytes,
                 **kind_of(part.index.params).facts(part.index, part.work.counters),
             }
             for part in self.parts
@@ -166,7 +167,7 @@ class Segment:
             "predicates": len(self.table.predicate) // 4,
             "programs": len(self.table.program_ptr) - 1,
             "postings": sum(part.get("postings", 0) for part in parts),
-            "bytes": held + sum(array.nbytes for array in self.arrays().values()),
+            "bytes": held + sum(array.nbytes for array in self.arrays().values()) + made,
             "parts": parts,
         }
 
