@@ -17,7 +17,7 @@ from gpumatch.kernels.compile import scalar
 
 
 class Frame:
-    """Of arrays that must not change or go while it is used: it holds them."""
+    """Holds its arrays, and must itself be held while ``numbers`` are used."""
 
     __slots__ = ("arrays", "numbers")
 

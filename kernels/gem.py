@@ -173,6 +173,29 @@ def match_sparse(events, frame, table, deepest, first, expected, targets):
     return offsets, out[:n]
 
 
+@driver
+def count_sparse(events, frame, table, deepest, first, expected, dead):
+    """How many clauses hold for each event. ``dead``: a bit for each that does not count, or nothing."""
+    dims, cells, lanes_of, (bits, summary, count, bounds, loose) = framed_index(frame)
+    clauses, verify = framed_tests(frame, table, deepest)
+    n_events = events[0].size - 1
+    places, lanes = locate_all(events, dims, cells, lanes_of, count)
+    found, ends = list_tiles(places, lanes, dims[1][-1], bits.reshape(-1, WORDS), summary, bounds, loose, expected)
+    state = new_state(verify, (0, False, True))
+    counts = np.zeros(n_events, np.int64)
+    for e in range(n_events):
+        for t in range(e, ends.size - 1, n_events):
+            for i in range(ends[t], ends[t + 1]):
+                c = np.uint64(found[i] & CLAUSE)
+                if dead.size > 0 and (dead[c >> U6] >> (c & U63)) & U1:
+                    continue
+                if found[i] < 0 and not holds(events, e, first + np.int64(c), clauses[1], clauses[2], verify, state):
+                    continue
+                counts[e] += 1
+        forget(events, e, state)
+    return counts
+
+
 @scalar
 def list_tiles(places, lanes, stride, bits, summary, bounds, loose, expected):
     """Candidates of all events, tile by tile: their clauses, and where those of each tile and event end."""
@@ -268,9 +291,15 @@ def holds(events, e, clause, clause_ptr, clause_program, verify, state):
 @scalar
 def finish(events, e, out, first, last, is_sorted, state):
     """Clean up after an event, and sort its rows ``out[first:last]``; returns where they end."""
+    forget(events, e, state)
+    return last if is_sorted else sort_unique(out, first, last, state[4], state[5])
+
+
+@scalar
+def forget(events, e, state):
+    """Clean up after an event."""
     entry_ptr, entry_attribute = events[0], events[1]
     row, spread = state[0], state[1]
     if spread[0] == e:
         for i in range(entry_ptr[e], entry_ptr[e + 1]):
             row[entry_attribute[i]] = -1
-    return last if is_sorted else sort_unique(out, first, last, state[4], state[5])

@@ -12,7 +12,20 @@ import numpy as np
 from gpumatch.kernels.bits import ones, trailing_zeros
 from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.frames import framed
-from gpumatch.kernels.gem import STRICTER, U0, U1, U6, U63, WORDS, finish, framed_index, framed_tests, holds, new_state
+from gpumatch.kernels.gem import (
+    STRICTER,
+    U0,
+    U1,
+    U6,
+    U63,
+    WORDS,
+    finish,
+    forget,
+    framed_index,
+    framed_tests,
+    holds,
+    new_state,
+)
 from gpumatch.kernels.rows import append_row, grow, is_had
 from gpumatch.opcodes import HI, KIND, LO, RANGE, WIDTH
 
@@ -51,8 +64,7 @@ def count_dense(events, frame, table, deepest, first, dead):
     """How many clauses hold for each event. ``dead``: a bit for each that does not count, or nothing."""
     index = framed_dense(frame)
     clauses, verify = framed_tests(frame, table, deepest)
-    targets = (0, False, True)
-    state = new_state(verify, targets)
+    state = new_state(verify, (0, False, True))
     both, places = buffers(index)
     counts = np.zeros(events[0].size - 1, np.int64)
     for e in range(counts.size):
@@ -62,7 +74,8 @@ def count_dense(events, frame, table, deepest, first, dead):
         n = U0
         for w in range(both.size):
             n += ones(both[w])
-        counts[e] = finish(events, e, places, 0, np.int64(n), True, state)
+        counts[e] = np.int64(n)
+        forget(events, e, state)
     return counts
 
 

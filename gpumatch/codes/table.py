@@ -56,10 +56,14 @@ class Table:
         """Programs as arguments for the matching kernels, with the length of the longest."""
         return self.program_ptr, self.program_item, int(np.diff(self.program_ptr).max(initial=0))
 
-    @cached_property
+    @property
     def frame(self) -> Frame:
-        """All of it in one argument."""
-        return Frame((self.clause_row, self.clause_ptr, self.clause_program, *self.predicates(), *self.programs[:2]))
+        """All of it in one argument; the same for all threads, since compiled code does not hold it."""
+        found: Frame | None = self.__dict__.get("_frame")
+        if found is None:
+            clauses = (self.clause_row, self.clause_ptr, self.clause_program)
+            found = self.__dict__.setdefault("_frame", Frame((*clauses, *self.predicates(), *self.programs[:2])))
+        return found
 
     def columns(self) -> tuple[Array, Array, Array, Array]:
         """Attribute, kind, lo and hi of all predicates."""

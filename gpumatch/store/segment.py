@@ -216,6 +216,31 @@ class Segment:
             chunks(len(batch), self.events),
         )
 
+    @lazy
+    def counts(self) -> bool:
+        """Can matches be counted without listing them? Each row must have one clause at most, all in one index."""
+        params = self.parts[0].index.params
+        if len(self.parts) > 1 or kind_of(params).count(params) is None:
+            return False
+        return bool(np.bincount(self.table.clause_row).max(initial=0) <= 1)
+
+    def count(self, batch: EventBatch, dead: Array) -> Array | None:
+        """How many rows each event satisfies, if the index can tell without listing them.
+
+        ``dead``: a bit for each clause whose row is removed, or nothing.
+        """
+        if not self.counts:
+            return None
+        index = self.parts[0].index
+        count = kind_of(index.params).count(index.params)
+        assert count is not None
+        encoder = EventEncoder(self.book, self.attributes, self.used, batch)
+        counts = threads.run(
+            lambda chunk: count(index, self.attributes, self.table, encoder.encode(*chunk), dead),
+            chunks(len(batch), self.events),
+        )
+        return np.concatenate([np.zeros(0, np.int64), *counts])
+
     def _match(self, events: CodedEvents, count: int, table: Table, once: bool) -> tuple[Array, Array]:
         found = []
         for part in self.parts:

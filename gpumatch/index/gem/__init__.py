@@ -117,7 +117,7 @@ _BITSETS = {
     "bounds": ArraySpec("uint64", "bounds", "per clause: low bounds, then high bounds, in lanes of 16 bits", ANYTHING),
     "loose": ArraySpec("uint64", "words_of_tiles", "a bit per clause: its bounds do not decide it", ANYTHING),
 }
-_FRAMED = _BITSETS.keys() - {"dims", "cover"}
+_FRAMED = tuple(name for name in _BITSETS if name not in ("dims", "cover"))
 ARRAYS = _BITSETS | triangle.ARRAYS
 META = {
     "expected": "clauses that match an event, if all codes are equally likely",
@@ -283,6 +283,15 @@ def _match(
     return offsets, rows
 
 
+def _count(index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, dead: Array) -> Array:
+    asked = _asked(index, attributes, table, events)
+    if len(index.arrays["cover"]):
+        counts: Array = dense.count_dense(*asked, dead)
+    else:
+        counts = kernels.count_sparse(*asked, float(index.meta["expected"]), dead)
+    return counts
+
+
 def _asked(index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents) -> tuple[Any, ...]:
     """Arguments of all drivers over bitsets."""
     frames = (_frame(index, attributes, table).numbers, table.frame.numbers)
@@ -293,15 +302,17 @@ def _frame(index: FlatIndex, attributes: Attributes, table: Table) -> Frame:
     """The bitsets, and if many clauses match the bounds of each cell."""
     found: Frame | None = index.kept.get("frame")
     if found is None:
-        arrays = [array for name, array in index.arrays.items() if name in _FRAMED]
-        arrays += [attributes.multi, attributes.presence]
+        bounds, arrays = {}, [index.arrays[name] for name in _FRAMED] + [attributes.multi, attributes.presence]
         if len(index.arrays["cover"]):
-            given = (index.first, index.last, Frame(arrays).numbers, table.frame.numbers)
+            own = Frame(arrays)
             for name, side in (("lows", LO), ("highs", HI)):
                 ptr = np.zeros(len(index.arrays["count"]) + 1, np.int64)
-                index.kept[name] = dense.sort_bounds(*given, side, ptr)
-                arrays += [index.kept[name], ptr]
-        found = index.kept["frame"] = Frame(arrays)
+                bounds[name] = dense.sort_bounds(index.first, index.last, own.numbers, table.frame.numbers, side, ptr)
+                arrays += [bounds[name], ptr]
+        made = Frame(arrays)
+        found = index.keep("frame", made)
+        if found is made:
+            index.kept.update(bounds)
     return found
 
 
@@ -360,6 +371,7 @@ GEM = Kind(
     meta=META,
     build=_build,
     match=_match,
+    count=lambda params: _count if params.has_all else None,
     validate=_validate,
     place=_place,
     facts=_facts,
@@ -367,7 +379,7 @@ GEM = Kind(
     cost=_cost,
     bytes=_bytes,
     planning=Planning(tuple(map(Gem, (64, 32, 16))), _reason, doubt=1.25, takes=_takes, leads=True),
-    drivers=(kernels.match_sparse, dense.match_dense),
+    drivers=(kernels.match_sparse, kernels.count_sparse, dense.match_dense, dense.count_dense),
     forms=(Gem(), Gem(cells=8, caches=2)),
     variants={"triangle": Gem(caches=0)},
 )
