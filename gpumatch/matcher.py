@@ -29,7 +29,7 @@ from gpumatch.store import remote as storage
 from gpumatch.store.durable import Durable
 from gpumatch.store.follower import Follower
 from gpumatch.store.segment import Segment
-from gpumatch.store.snapshot import Engine, Host, Snapshot, match_slices
+from gpumatch.store.snapshot import Engine, Host, Snapshot, match_slices, slices
 from gpumatch.store.source import Source
 from gpumatch.store.store import Store, blamed
 from gpumatch.subscriptions.block import Attributes, BlockBuilder
@@ -392,16 +392,14 @@ class Matcher:
 
     def count(self, events: Any, strict: bool = False) -> Array:
         """How many subscriptions each event satisfies."""
-        counts = [found.counts for found in self.match_iter(events, strict)]
+        snapshot = self._seal()
+        counts = [self._engine.count(snapshot, batch) for batch in slices(self._batches(events, strict))]
         return np.concatenate(counts) if counts else np.zeros(0, np.int64)
 
     def any(self, events: Any, strict: bool = False) -> Array:
         """Whether each event satisfies any subscription; stops at the first one."""
         snapshot = self._seal()
-        found = [
-            np.diff(self._engine.match_shared(snapshot, snapshot.as_one, batch)[0]) > 0
-            for batch in self._batches(events, strict)
-        ]
+        found = [self._engine.any(snapshot, batch) for batch in self._batches(events, strict)]
         return np.concatenate(found) if found else np.zeros(0, np.bool_)
 
     def destinations(self, events: Any, strict: bool = False) -> Matches:

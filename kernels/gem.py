@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumatch.kernels.bits import ones, prefetch, trailing_zeros
+from gpumatch.kernels.bits import prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, maker, scalar
+from gpumatch.kernels.frames import framed, framed_table
 from gpumatch.kernels.predicates import satisfies
-from gpumatch.kernels.rows import append_row, grow, is_had, sort_unique
+from gpumatch.kernels.rows import grow, sort_unique
 
 WORDS = 64  # words per tile and cell
 TILE = 64 * WORDS  # clauses per tile
@@ -24,8 +25,6 @@ TOPS = np.uint64(0x8000_8000_8000_8000)
 ONES = np.uint64(0x0001_0001_0001_0001)
 ABSENT, OPEN = 0x7FFE, 0x7FFF  # lanes of an attribute that the event lacks, and the upper end of unconstrained bounds
 CLAUSE = np.int32(0x7FFF_FFFF)
-TOP = np.uint64(0x8000_0000_0000_0000)
-AT_ONCE = 7  # bits of a word that are listed without a branch
 U0, U1, U6, U31, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(31), np.uint64(63)
 
 
@@ -138,10 +137,28 @@ def check_listed(found, n, last, lanes, e, bounds, loose):
     return n
 
 
+@maker
+def framed_index(frame):
+    """Dimensions, cells, lanes, and bitsets of the frame of an index."""
+    dims = (framed(frame, 0, np.int32), framed(frame, 1, np.int64))
+    cells = (framed(frame, 2, np.uint8), framed(frame, 3, np.int64), framed(frame, 4, np.uint8))
+    lanes_of = (framed(frame, 5, np.bool_), framed(frame, 6, np.uint8))
+    sets = (framed(frame, 7, np.uint64), framed(frame, 8, np.uint64), framed(frame, 9, np.int64))
+    return dims, cells, lanes_of, (*sets, framed(frame, 10, np.uint64), framed(frame, 11, np.uint64))
+
+
+@maker
+def framed_tests(frame, table, deepest):
+    """Clauses, and what ``holds`` takes."""
+    clauses, predicates, programs = framed_table(table, deepest)
+    return clauses, (framed(frame, 12, np.bool_), framed(frame, 13, np.int32), predicates, programs)
+
+
 @driver
-def match_sparse(events, dims, cells, lanes_of, index, first, expected, clauses, verify, targets):
+def match_sparse(events, frame, table, deepest, first, expected, targets):
     """Rows of each event if few clauses of a word match: all events pass over a tile while it is in cache."""
-    bits, summary, count, bounds, loose = index
+    dims, cells, lanes_of, (bits, summary, count, bounds, loose) = framed_index(frame)
+    clauses, verify = framed_tests(frame, table, deepest)
     n_events = events[0].size - 1
     places, lanes = locate_all(events, dims, cells, lanes_of, count)
     found, ends = list_tiles(places, lanes, dims[1][-1], bits.reshape(-1, WORDS), summary, bounds, loose, expected)
@@ -154,6 +171,29 @@ def match_sparse(events, dims, cells, lanes_of, index, first, expected, clauses,
         n = finish(events, e, out, n, last, targets[2], state)
         offsets[e + 1] = n
     return offsets, out[:n]
+
+
+@driver
+def count_sparse(events, frame, table, deepest, first, expected, dead):
+    """How many clauses hold for each event. ``dead``: a bit for each that does not count, or nothing."""
+    dims, cells, lanes_of, (bits, summary, count, bounds, loose) = framed_index(frame)
+    clauses, verify = framed_tests(frame, table, deepest)
+    n_events = events[0].size - 1
+    places, lanes = locate_all(events, dims, cells, lanes_of, count)
+    found, ends = list_tiles(places, lanes, dims[1][-1], bits.reshape(-1, WORDS), summary, bounds, loose, expected)
+    state = new_state(verify, (0, False, True))
+    counts = np.zeros(n_events, np.int64)
+    for e in range(n_events):
+        for t in range(e, ends.size - 1, n_events):
+            for i in range(ends[t], ends[t + 1]):
+                c = np.uint64(found[i] & CLAUSE)
+                if dead.size > 0 and (dead[c >> U6] >> (c & U63)) & U1:
+                    continue
+                if found[i] < 0 and not holds(events, e, first + np.int64(c), clauses[1], clauses[2], verify, state):
+                    continue
+                counts[e] += 1
+        forget(events, e, state)
+    return counts
 
 
 @maker
@@ -205,121 +245,6 @@ def settle(events, e, found, ends, first, clauses, verify, targets, state, out, 
     return n
 
 
-@driver
-def match_dense(events, dims, cells, lanes_of, index, cover, shift, first, expected, clauses, verify, targets):
-    """Rows of each event if most words have matches: event by event, straight into the result.
-
-    ``shift``: if not negative, rows are the clauses of the index, counted from this on.
-    """
-    bits, count, bounds, loose = index[0].reshape(-1, WORDS), index[2], index[3], index[4]
-    covers = cover.reshape(-1, WORDS)
-    n_events, stride = events[0].size - 1, dims[1][-1]
-    tiles = loose.size // WORDS
-    places, lanes = locate_all(events, dims, cells, lanes_of, count)
-    state = new_state(verify, targets)
-    both, before = np.empty(WORDS, np.uint64), np.empty(WORDS, np.uint64)
-    unsure, behind = np.empty(TILE + 1, np.int32), np.empty(TILE + 1, np.int32)
-    room = tiles * TILE + AT_ONCE
-    offsets = np.zeros(n_events + 1, np.int64)
-    out = np.empty(room + np.int64(1.25 * n_events * expected), np.int32)
-    n = np.int64(0)
-    for e in range(n_events):
-        while out.size - n < room:
-            out = grow(out)
-        last, k = np.uint64(n), U0
-        for t in range(tiles + 1):
-            waiting, k = k, U0
-            if t < tiles:
-                k = sift(t, e, stride, bits, covers, places, both, bounds, loose, lanes.shape[1], unsure)
-            if t > 0:  # bounds of the previous tile were prefetched, and arrived while this one was sifted
-                left = check_unsure(before, behind, waiting, lanes, e, bounds, loose)
-                if left > 0:
-                    test_pending(events, e, behind, left, first, clauses, verify, state, before)
-                last = list_all(np.int32((t - 1) * TILE + max(shift, 0)), before, out, last)
-            both, before = before, both
-            unsure, behind = behind, unsure
-        stop = np.int64(last)
-        if shift < 0:
-            stop = rows_of(e, out, n, stop, first, clauses[0], targets[1], state[3])
-        n = finish(events, e, out, n, stop, targets[2], state)
-        offsets[e + 1] = n
-    return offsets, out[:n]
-
-
-@maker
-def sift(t, e, stride, bits, covers, places, both, bounds, loose, width, unsure):
-    """Clauses that touch all cells of an event in a tile, into ``both``; and a list of those that do not cover all.
-
-    ``width``: words of lanes. Returns the length of the list.
-    """
-    base = np.uint64(t * stride)
-    sure = np.empty(WORDS, np.uint64)
-    combine(bits, base, places, e, both)
-    combine_more(bits, base, places, e, both)
-    combine(covers, base, places, e, sure)
-    combine_more(covers, base, places, e, sure)
-    for w in range(WORDS):
-        sure[w] = both[w] & ~(sure[w] & ~loose[t * WORDS + w])
-    return list_candidates(np.int32(t * TILE), sure, bounds, np.uint64(2 * width), unsure, U0)
-
-
-@scalar
-def test_pending(events, e, pending, k, first, clauses, verify, state, both):
-    """Put the results of predicates back into ``both``, for clauses that bounds did not decide."""
-    for i in range(k):
-        c = np.uint64(pending[i])
-        if holds(events, e, first + np.int64(c), clauses[1], clauses[2], verify, state):
-            both[(c >> U6) % np.uint64(WORDS)] |= U1 << (c & U63)
-
-
-@scalar
-def rows_of(e, out, start, stop, first, clause_row, once, had):
-    """Rows instead of the clauses ``out[start:stop]``; returns their end."""
-    n = start
-    for i in range(start, stop):
-        row = clause_row[first + np.int64(out[i])]
-        if not is_had(row, e, once, had):
-            n = append_row(row, e, once, had, out, n)
-    return n
-
-
-@scalar
-def check_unsure(both, unsure, k, lanes, e, bounds, loose):
-    """Remove clauses that fail their bounds from ``both``, and keep undecided ones in ``unsure[:k]``; returns how many.
-
-    Arithmetic instead of branches, half of which would be mispredicted.
-    """
-    n = U0
-    for i in range(k):
-        c = np.uint64(unsure[i])
-        within, inside = check(c, lanes, e, bounds)
-        holds, decided = np.uint64(within == TOPS), np.uint64(inside == TOPS)
-        decided &= ~(loose[c >> U6] >> (c & U63)) & U1
-        both[(c >> U6) & np.uint64(WORDS - 1)] ^= (U1 ^ (holds & decided)) << (c & U63)
-        unsure[n] = unsure[i]
-        n += holds & (decided ^ U1)
-    return n
-
-
-@scalar
-def list_all(first, words, out, n):
-    """Append the numbers of all bits. Up to seven of a word are written without checking that it has that many."""
-    for w in range(WORDS):
-        word = words[w]
-        clause = first + np.int32(w << 6)
-        end = n + ones(word)
-        for i in range(AT_ONCE):
-            out[n + np.uint64(i)] = clause + np.int32(trailing_zeros(word | TOP))
-            word &= word - U1
-        n += np.uint64(AT_ONCE)
-        while n < end:
-            out[n] = clause + np.int32(trailing_zeros(word))
-            word &= word - U1
-            n += U1
-        n = end
-    return n
-
-
 @maker
 def locate_all(events, dims, cells, lanes_of, count):
     """Places and lanes of all events."""
@@ -366,9 +291,15 @@ def holds(events, e, clause, clause_ptr, clause_program, verify, state):
 @scalar
 def finish(events, e, out, first, last, is_sorted, state):
     """Clean up after an event, and sort its rows ``out[first:last]``; returns where they end."""
+    forget(events, e, state)
+    return last if is_sorted else sort_unique(out, first, last, state[4], state[5])
+
+
+@scalar
+def forget(events, e, state):
+    """Clean up after an event."""
     entry_ptr, entry_attribute = events[0], events[1]
     row, spread = state[0], state[1]
     if spread[0] == e:
         for i in range(entry_ptr[e], entry_ptr[e + 1]):
             row[entry_attribute[i]] = -1
-    return last if is_sorted else sort_unique(out, first, last, state[4], state[5])

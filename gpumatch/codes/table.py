@@ -14,6 +14,7 @@ from gpumatch.codes.book import Codebook, encode_keys, make_book, sort_pool
 from gpumatch.expr.keys import INF_KEY, MAX, MIN
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
+from gpumatch.kernels.frames import Frame
 from gpumatch.opcodes import NULL, OP_BASE, OP_FALSE, OP_NOT, OP_TRUE, RANGE, SET, WIDTH
 from gpumatch.subscriptions.block import Attributes, Block
 from gpumatch.subscriptions.predicates import EMPTY, Predicates
@@ -54,6 +55,15 @@ class Table:
     def programs(self) -> tuple[Array, Array, int]:
         """Programs as arguments for the matching kernels, with the length of the longest."""
         return self.program_ptr, self.program_item, int(np.diff(self.program_ptr).max(initial=0))
+
+    @property
+    def frame(self) -> Frame:
+        """All of it in one argument; the same for all threads, since compiled code does not hold it."""
+        found: Frame | None = self.__dict__.get("_frame")
+        if found is None:
+            clauses = (self.clause_row, self.clause_ptr, self.clause_program)
+            found = self.__dict__.setdefault("_frame", Frame((*clauses, *self.predicates(), *self.programs[:2])))
+        return found
 
     def columns(self) -> tuple[Array, Array, Array, Array]:
         """Attribute, kind, lo and hi of all predicates."""

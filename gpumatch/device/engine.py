@@ -20,7 +20,7 @@ from gpumatch.events.batch import EventBatch
 from gpumatch.results import Matches
 from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
-from gpumatch.store.snapshot import Snapshot
+from gpumatch.store.snapshot import Snapshot, any_shared
 
 
 class Placement:
@@ -49,6 +49,14 @@ class Placement:
         """The subscriptions that each event satisfies; the result stays on the device until it is looked at."""
         with _memory_suffices():
             return Matches(*match(self._card, self._live_targets(snapshot), batch, once=False), snapshot.ids)
+
+    def count(self, snapshot: Snapshot, batch: EventBatch) -> Array:
+        """How many they are."""
+        return self.match(snapshot, batch).counts
+
+    def any(self, snapshot: Snapshot, batch: EventBatch) -> Array:
+        """Whether there are any."""
+        return any_shared(self, snapshot, batch)
 
     def match_shared(
         self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch

@@ -49,6 +49,17 @@ class FlatIndex:
     last: int
     arrays: dict[str, Array]
     meta: dict[str, int | float] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # made on first use
+
+    def keep(self, name: str, made: Any) -> Any:
+        """Keep something for later calls; returns what is kept, which may be from another thread, and stays."""
+        return self.kept.setdefault(name, made)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays, and of those made on first use."""
+        made = (array for array in self.kept.values() if isinstance(array, np.ndarray))
+        return sum(array.nbytes for array in (*self.arrays.values(), *made))
 
 
 class Around(NamedTuple):
@@ -111,6 +122,7 @@ class Planning(NamedTuple):
 
 
 Match: TypeAlias = "Callable[[FlatIndex, Attributes, Table, CodedEvents, bool, Workspace], tuple[Array, Array]]"
+Count: TypeAlias = "Callable[[FlatIndex, Attributes, Table, CodedEvents, Array], Array]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +135,9 @@ class Kind:
     build: Callable[[Any, Input], dict[str, Any]]
     # Offsets and rows of coded events, ascending and without repeats; the flag says that many clauses share rows
     match: Match
+    # What finds how many clauses hold for each event faster than listing them, if anything does for these parameters.
+    # It is given a bit for each clause that does not count, or none at all
+    count: Callable[[Any], Count | None] = lambda params: None
     # Meaning of each number stored with the arrays; "ascending" also tells other code that rows rise with clauses
     meta: Mapping[str, str] = field(default_factory=dict)
     # How far expressions are split into clauses for it

@@ -152,11 +152,12 @@ class Segment:
     def stats(self) -> dict[str, Any]:
         columns = (self.ids, self.texts, self.destinations, self.weights)
         held = sum(int(column.nbytes) for column in columns if column is not None)
+        made = sum(part.index.nbytes - sum(it.nbytes for it in part.index.arrays.values()) for part in self.parts)
         parts = [
             {
                 "index": part.index.params.kind,
                 "clauses": part.index.last - part.index.first,
-                "bytes": sum(array.nbytes for array in part.index.arrays.values()),
+                "bytes": part.index.nbytes,
                 **kind_of(part.index.params).facts(part.index, part.work.counters),
             }
             for part in self.parts
@@ -167,7 +168,7 @@ class Segment:
             "predicates": len(self.table.predicate) // 4,
             "programs": len(self.table.program_ptr) - 1,
             "postings": sum(part.get("postings", 0) for part in parts),
-            "bytes": held + sum(array.nbytes for array in self.arrays().values()),
+            "bytes": held + sum(array.nbytes for array in self.arrays().values()) + made,
             "parts": parts,
         }
 
@@ -222,6 +223,31 @@ class Segment:
 
         most = self.events if room is None else min(self.events, room.at_once(len(self), threads.get_num_threads()))
         return threads.run(match, chunks(len(batch), most))
+
+    @lazy
+    def counts(self) -> bool:
+        """Can matches be counted without listing them? Each row must have one clause at most, all in one index."""
+        params = self.parts[0].index.params
+        if len(self.parts) > 1 or kind_of(params).count(params) is None:
+            return False
+        return bool(np.bincount(self.table.clause_row).max(initial=0) <= 1)
+
+    def count(self, batch: EventBatch, dead: Array) -> Array | None:
+        """How many rows each event satisfies, if the index can tell without listing them.
+
+        ``dead``: a bit for each clause whose row is removed, or nothing.
+        """
+        if not self.counts:
+            return None
+        index = self.parts[0].index
+        count = kind_of(index.params).count(index.params)
+        assert count is not None
+        encoder = EventEncoder(self.book, self.attributes, self.used, batch)
+        counts = threads.run(
+            lambda chunk: count(index, self.attributes, self.table, encoder.encode(*chunk), dead),
+            chunks(len(batch), self.events),
+        )
+        return np.concatenate([np.zeros(0, np.int64), *counts])
 
     def _match(self, events: CodedEvents, count: int, table: Table, once: bool) -> tuple[Array, Array]:
         found = []

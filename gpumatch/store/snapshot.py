@@ -136,6 +136,16 @@ class Snapshot:
             found.append((segment, _shared(segment.table, rows, 1)))
         return found
 
+    @lazy
+    def dead(self) -> list[Array]:
+        """For each segment, a bit for each clause whose row is removed, in words; none if no row is."""
+        found = []
+        for segment, gone in zip(self.segments, self.removed, strict=True):
+            rows = np.zeros(0, np.bool_) if gone is None else gone.mask[segment.table.clause_row]
+            bits = np.packbits(np.pad(rows, (0, -len(rows) % 64)), bitorder="little")
+            found.append(read_only(bits.view(np.uint64)))
+        return found
+
     def find(self, names: Any) -> tuple[Array, Array]:
         """Piece and row of live ids, -1 for those that are not there. ``names`` is an Arrow array of their type."""
         pieces, rows = np.full(len(names), -1), np.full(len(names), -1)
@@ -211,6 +221,12 @@ class Engine(Protocol):
     def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
         """The subscriptions that each event satisfies."""
 
+    def count(self, snapshot: Snapshot, batch: EventBatch) -> Array:
+        """How many they are."""
+
+    def any(self, snapshot: Snapshot, batch: EventBatch) -> Array:
+        """Whether there are any."""
+
     def match_shared(
         self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch
     ) -> tuple[Array, Array]:
@@ -225,10 +241,29 @@ class Host:
     def match(self, snapshot: Snapshot, batch: EventBatch) -> Matches:
         return match_batch(snapshot, batch.to_host())
 
+    def count(self, snapshot: Snapshot, batch: EventBatch) -> Array:
+        batch = batch.to_host()
+        counts = np.zeros(len(batch), np.int64)
+        for number, segment in enumerate(snapshot.segments):
+            found = segment.count(batch, snapshot.dead[number])
+            counts += np.diff(_live(snapshot, number, segment.match(batch))[0]) if found is None else found
+        return counts
+
+    def any(self, snapshot: Snapshot, batch: EventBatch) -> Array:
+        if all(segment.counts for segment in snapshot.segments):
+            return self.count(snapshot, batch) > 0
+        return any_shared(self, snapshot, batch)
+
     def match_shared(
         self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch
     ) -> tuple[Array, Array]:
         return match_shared(tables, batch.to_host())
+
+
+def any_shared(engine: Engine, snapshot: Snapshot, batch: EventBatch) -> Array:
+    """Whether each event satisfies any subscription: all have the same row, so that the first one is enough."""
+    found: Array = np.diff(engine.match_shared(snapshot, snapshot.as_one, batch)[0]) > 0
+    return found
 
 
 def match_batch(snapshot: Snapshot, batch: EventBatch) -> Matches:
@@ -280,9 +315,8 @@ def _live(snapshot: Snapshot, number: int, chunks: list[tuple[Array, Array]]) ->
 
 def match_slices(engine: Engine, snapshot: Snapshot, batches: Iterable[EventBatch]) -> Iterator[Matches]:
     """Results of consecutive slices of the batches."""
-    for batch in batches:
-        for start in range(0, len(batch), _ITER_EVENTS):
-            yield from _in_pieces(engine, snapshot, batch.slice(start, start + _ITER_EVENTS))
+    for batch in slices(batches):
+        yield from _in_pieces(engine, snapshot, batch)
 
 
 def _in_pieces(engine: Engine, snapshot: Snapshot, batch: EventBatch) -> Iterator[Matches]:
@@ -298,3 +332,10 @@ def _in_pieces(engine: Engine, snapshot: Snapshot, batch: EventBatch) -> Iterato
     middle = len(batch) // 2
     for half in (batch.slice(0, middle), batch.slice(middle, len(batch))):
         yield from _in_pieces(engine, snapshot, half)
+
+
+def slices(batches: Iterable[EventBatch]) -> Iterator[EventBatch]:
+    """The events of the batches, fewer at a time."""
+    for batch in batches:
+        for start in range(0, len(batch), _ITER_EVENTS):
+            yield batch.slice(start, start + _ITER_EVENTS)

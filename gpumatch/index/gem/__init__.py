@@ -35,13 +35,17 @@ from gpumatch.index.gem import triangle
 from gpumatch.index.input import Input
 from gpumatch.kernels import gem as kernels
 from gpumatch.kernels import gem_build as building
+from gpumatch.kernels import gem_dense as dense
+from gpumatch.kernels.frames import Frame
 from gpumatch.kernels.plan import survival
+from gpumatch.opcodes import HI, LO
 from gpumatch.subscriptions.block import Attributes
 
 _MOST_DIMS = 32  # bitsets of more dimensions cost more than they exclude
 _SHARE = 32  # a dimension is indexed if at least one clause in this many constrains it
 _GRANULES = 4096  # most entries of the table from codes to cells
 _ROWS = 1 << 20  # most rows of results that one call should give
+_MANY_ROWS = 1 << 24  # the same where tiles are not reused: results of several calls are copied to be joined
 _LEAST_EVENTS, _MOST_EVENTS = 64, 4096  # of one call
 _WORD = 0.16  # nanoseconds per word of a bitset
 _SURVIVOR, _DENSE = 25.0, 6.5  # and per clause that bitsets leave: if these are few, and if they are many
@@ -113,6 +117,7 @@ _BITSETS = {
     "bounds": ArraySpec("uint64", "bounds", "per clause: low bounds, then high bounds, in lanes of 16 bits", ANYTHING),
     "loose": ArraySpec("uint64", "words_of_tiles", "a bit per clause: its bounds do not decide it", ANYTHING),
 }
+_FRAMED = tuple(name for name in _BITSETS if name not in ("dims", "cover"))
 ARRAYS = _BITSETS | triangle.ARRAYS
 META = {
     "expected": "clauses that match an event, if all codes are equally likely",
@@ -267,26 +272,48 @@ def _match(
     a, ascending = index.arrays, index.meta["ascending"]
     if isinstance(index.params, Gem) and not index.params.has_all:
         return triangle.match(a, index.first, index.last, attributes, table, events, once)
-    shared = (
-        events.arrays(),
-        (a["dim_of"], a["cell_ptr"]),
-        (a["cell_table"], a["table_ptr"], a["table_shift"]),
-        (a["lane_exact"], a["lane_shift"]),
-        (a["bits"], a["summary"], a["count"], a["bounds"], a["loose"]),
-    )
-    found = (
-        index.first,
-        float(index.meta["expected"]),
-        (table.clause_row, table.clause_ptr, table.clause_program),
-        (attributes.multi, attributes.presence, table.predicates(), table.programs),
-        (table.length, once, bool(ascending) and not once),
-    )
+    asked = _asked(index, attributes, table, events)
+    expected, targets = float(index.meta["expected"]), (table.length, once, bool(ascending) and not once)
     if len(a["cover"]):
         shift = int(table.clause_row[index.first]) if ascending == 2 and not once else -1
-        offsets, rows = kernels.match_dense(*shared, a["cover"], shift, *found)
+        room = int(1.25 * expected * (len(events.ptr) - 1)) + 64 * len(a["loose"]) + dense.AT_ONCE
+        offsets, rows = dense.match_dense(*asked, targets, shift, np.empty(room, np.int32))  # NumPy takes huge pages
     else:
-        offsets, rows = kernels.match_sparse(*shared, *found)
+        offsets, rows = kernels.match_sparse(*asked, expected, targets)
     return offsets, rows
+
+
+def _count(index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, dead: Array) -> Array:
+    asked = _asked(index, attributes, table, events)
+    if len(index.arrays["cover"]):
+        counts: Array = dense.count_dense(*asked, dead)
+    else:
+        counts = kernels.count_sparse(*asked, float(index.meta["expected"]), dead)
+    return counts
+
+
+def _asked(index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents) -> tuple[Any, ...]:
+    """Arguments of all drivers over bitsets."""
+    frames = (_frame(index, attributes, table).numbers, table.frame.numbers)
+    return events.arrays(), *frames, table.programs[2], index.first
+
+
+def _frame(index: FlatIndex, attributes: Attributes, table: Table) -> Frame:
+    """The bitsets, and if many clauses match the bounds of each cell."""
+    found: Frame | None = index.kept.get("frame")
+    if found is None:
+        bounds, arrays = {}, [index.arrays[name] for name in _FRAMED] + [attributes.multi, attributes.presence]
+        if len(index.arrays["cover"]):
+            own = Frame(arrays)
+            for name, side in (("lows", LO), ("highs", HI)):
+                ptr = np.zeros(len(index.arrays["count"]) + 1, np.int64)
+                bounds[name] = dense.sort_bounds(index.first, index.last, own.numbers, table.frame.numbers, side, ptr)
+                arrays += [bounds[name], ptr]
+        made = Frame(arrays)
+        found = index.keep("frame", made)
+        if found is made:
+            index.kept.update(bounds)
+    return found
 
 
 def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
@@ -295,7 +322,8 @@ def _facts(index: FlatIndex, counters: Mapping[str, int]) -> dict[str, Any]:
 
 def _events(index: FlatIndex) -> int:
     """Enough to reuse tiles while they are in cache, but not so many that results evict them."""
-    return min(max(int(_ROWS / max(float(index.meta["expected"]), 1.0)), _LEAST_EVENTS), _MOST_EVENTS)
+    most = _MANY_ROWS if len(index.arrays["cover"]) else _ROWS
+    return min(max(int(most / max(float(index.meta["expected"]), 1.0)), _LEAST_EVENTS), _MOST_EVENTS)
 
 
 def _cost(params: Gem, costs: Costs, clauses: Array) -> Array:
@@ -317,7 +345,7 @@ def _bytes(params: Gem, costs: Costs, clauses: Array) -> int:
     tiles, count = -(-len(clauses) // kernels.TILE), len(dims.counts)
     cells = int(np.minimum(dims.counts, params.cells).sum()) + count
     words = tiles * cells * (kernels.WORDS * (2 if dims.many else 1) + 1) + tiles * kernels.WORDS
-    bounds = 2 * -(-count // kernels.LANES) * len(clauses)
+    bounds = 2 * (-(-count // kernels.LANES) + (count if dims.many else 0)) * len(clauses)
     return 8 * (words + bounds + cells) + int(dims.ptr[-1]) + 4 * len(dims.dim_of) + 64 * (count + 1)
 
 
@@ -343,6 +371,7 @@ GEM = Kind(
     meta=META,
     build=_build,
     match=_match,
+    count=lambda params: _count if params.has_all else None,
     validate=_validate,
     place=_place,
     facts=_facts,
@@ -350,7 +379,7 @@ GEM = Kind(
     cost=_cost,
     bytes=_bytes,
     planning=Planning(tuple(map(Gem, (64, 32, 16))), _reason, doubt=1.25, takes=_takes, leads=True),
-    drivers=(kernels.match_sparse, kernels.match_dense),
+    drivers=(kernels.match_sparse, kernels.count_sparse, dense.match_dense, dense.count_dense),
     forms=(Gem(), Gem(cells=8, caches=2)),
     variants={"triangle": Gem(caches=0)},
 )

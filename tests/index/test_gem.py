@@ -1,0 +1,121 @@
+"""Bitsets that are made exact, and counts without lists: the same answers as predicates one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpumatch as gm
+from gpumatch.arrays import Array
+from gpumatch.index import IndexParams
+from gpumatch.index.gem import GEM
+from gpumatch.store.segment import Segment
+
+N = 300
+SCHEMA = {"a": "float64", "b": "int64", "c": "float32", "d": "int64", "e": "float64", "tags": "list<string>"}
+
+
+def ranges(rng: np.random.Generator, dims: int, width: float) -> dict[str, tuple[Array, Array]]:
+    found = {}
+    for name in "abcde"[:dims]:
+        low = rng.integers(0, 20, N) - 20.0 * (rng.random(N) < 0.1)
+        high = low + np.ceil(width * rng.random(N))
+        low[rng.random(N) < 0.1] = np.nan
+        found[name] = (low, high)
+    return found
+
+
+def events(rng: np.random.Generator) -> list[dict[str, Any]]:
+    rows = []
+    for _ in range(150):
+        row: dict[str, Any] = {name: float(rng.integers(-1, 42)) for name in "abcde" if rng.random() < 0.9}
+        rows.append(row | ({"tags": ["x", "y"][: rng.integers(0, 3)]} if rng.random() < 0.7 else {}))
+    return rows
+
+
+def filled(index: str | IndexParams, dims: int, width: float, more: dict[str, str]) -> gm.Matcher:
+    matcher = gm.Matcher(SCHEMA, index, "cpu", background=False)
+    matcher.add_ranges(np.arange(N), ranges(np.random.default_rng(7), dims, width))
+    matcher.add({N + at: text for at, text in enumerate(more.values())})
+    matcher.compact()
+    return matcher
+
+
+LOOSE = {
+    "set": "a IN (1, 2, 30) AND b > 2",
+    "twice": "a > 3 AND a <> 7 AND b < 30",
+    "list": "tags = 'x' AND c > 1",
+    "null": "b IS NULL AND a > 1",
+    "nothing": "a > 5 AND a < 5",
+}
+SEVERAL = {"clauses": "a > 3 AND NOT (b > 5 XOR c < 8)"}
+
+
+def by_default(matcher: gm.Matcher, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> Array:
+    """Counts, made of lists."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "counts", False)
+        return matcher.count(rows)
+
+
+@pytest.mark.parametrize("width", [4, 40])
+@pytest.mark.parametrize("dims", [1, 3, 5])
+@pytest.mark.parametrize("cells", [1, 3, 64])
+def test_rows_and_counts(cells: int, dims: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = events(np.random.default_rng(1))
+    for more in ({}, LOOSE, LOOSE | SEVERAL):
+        matcher, plain = (filled(index, dims, width, more) for index in (gm.Gem(cells=cells), "scan"))
+        [segment] = matcher._seal().segments
+        assert segment.counts == ("clauses" not in more)
+        found, right = matcher.match(rows), plain.match(rows)
+        assert found.offsets.tolist() == right.offsets.tolist()
+        assert found.rows.tolist() == right.rows.tolist()
+        assert [matcher.match_one(row) for row in rows[:20]] == [right.ids(at) for at in range(20)]
+        assert matcher.count(rows).tolist() == right.counts.tolist()
+        assert matcher.any(rows).tolist() == (right.counts > 0).tolist()
+        assert by_default(matcher, monkeypatch, rows).tolist() == right.counts.tolist()
+
+
+def test_removed_rows_do_not_count() -> None:
+    rows = events(np.random.default_rng(2))
+    for dims, width in ((5, 1), (2, 60)):  # few match, and many
+        matcher = filled(gm.Gem(), dims, width, LOOSE)
+        [segment] = matcher._seal().segments
+        assert bool(len(segment.parts[0].index.arrays["cover"])) == (width == 60)
+        gone = [*range(0, N, 3), N, N + 2]
+        right = np.array([len(set(matcher.match_one(row)) - set(gone)) for row in rows])
+        assert (right != matcher.count(rows)).any()
+        matcher.remove(gone)
+        assert matcher.count(rows).tolist() == right.tolist()
+        matcher.add({5000: "a IS NULL OR a IS NOT NULL"})
+        assert matcher.count(rows).tolist() == (right + 1).tolist()
+        assert matcher.any(rows).all()
+
+
+def test_a_subscription_of_several_clauses_counts_once() -> None:
+    matcher = gm.Matcher(SCHEMA, gm.Gem(), "cpu")
+    matcher.add({at: f"a > {at} OR b > {at}" for at in range(50)})
+    [segment] = matcher._seal().segments
+    assert not segment.counts
+    rows = [{"a": 100, "b": 100}, {"a": 10}, {}]
+    assert matcher.count(rows).tolist() == [50, 10, 0]
+    assert matcher.any(rows).tolist() == [True, True, False]
+
+
+def test_triangles_list() -> None:
+    assert GEM.count(gm.Gem(caches=0)) is None
+    matcher = filled(gm.Gem(caches=0), 2, 10, {})
+    rows = events(np.random.default_rng(3))
+    assert matcher.count(rows).tolist() == matcher.match(rows).counts.tolist()
+
+
+def test_bounds_count_as_memory() -> None:
+    matcher = filled(gm.Gem(), 2, 60, {})
+    before = matcher.stats()
+    matcher.match([{"a": 1.0}])
+    after = matcher.stats()
+    made = after["bytes"] - before["bytes"]
+    assert 0 < made <= 2 * 8 * 2 * N
+    assert after["segments"][0]["parts"][0]["bytes"] - before["segments"][0]["parts"][0]["bytes"] == made
