@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
-from gpumatch.kernels.compile import driver, maker, scalar
+from gpumatch.kernels.compile import driver, scalar
 from gpumatch.kernels.predicates import clause_holds, program_holds
 from gpumatch.kernels.rows import START, grow, sort_unique
 from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
@@ -197,6 +197,15 @@ def spread(events, e, multi, cell_shift, row, cell):
 
 
 @scalar
+def clear(events, e, row, cell):
+    """Take back what ``spread`` has set."""
+    entry_ptr, entry_attribute, _ = events
+    for i in range(entry_ptr[e], entry_ptr[e + 1]):
+        row[entry_attribute[i]] = -1
+        cell[entry_attribute[i]] = ABSENT
+
+
+@scalar
 def in_filter(filter, cell):
     """Is a cell among the filter's? Cells wrap around, so that ABSENT is too far for all but ANYTHING."""
     return np.uint8(cell - np.uint8(filter >> 16)) <= np.uint8(filter >> 24)
@@ -306,21 +315,19 @@ def reach_groups(row, compounds, directory, node_ptr, cell, firsts, lasts, n):
     return n
 
 
-@maker
-def collect(runs, firsts, lasts, filters, heads, cell, found):
-    """Heads of the postings in these runs whose filters the event passes: the buffer, and their number."""
+@scalar
+def ask_for_runs(runs, firsts, lasts, filters):
+    """Prefetch the first postings of these runs; returns how many postings they have."""
     count = 0
     for r in range(runs):
         prefetch(filters, firsts[r])
         count += lasts[r] - firsts[r]
-    while found.size < count:
-        found = grow(found)
-    return found, filter_runs(runs, firsts, lasts, filters, heads, cell, found)
+    return count
 
 
 @scalar
 def filter_runs(runs, firsts, lasts, filters, heads, cell, found):
-    """The same, into a buffer that has room for all postings of these runs."""
+    """Heads of the postings in these runs whose filters the event passes, into a buffer with room; their number."""
     k = 0
     for r in range(runs):
         k = filter_postings(filters, firsts[r], lasts[r], cell, found, k)
@@ -342,12 +349,13 @@ def ask_for_row(first, predicate):
 
 
 @scalar
-def verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n):
+def verify(events, e, once, had, found, k, rest, row, clauses, predicates, programs, presence, stack, out, n):
     """Append to ``out[:n]`` the rows of the heads ``found[:k]`` and of ``rest`` that event ``e`` satisfies.
 
     Programs are evaluated at the end, in a loop of their own: in the first one they would slow down all clauses.
     Clauses that wait for it are kept in ``found``, which has room for the rest, too.
     """
+    event = (events[0][e + 1], events[1], events[2])
     clause_row, clause_ptr, clause_program = clauses
     program_ptr, program_item, predicate = programs[0], programs[1], predicates[0]
     for i in range(min(2 * AHEAD, k)):
@@ -395,7 +403,7 @@ def match_postings(
 
     Clauses with a negative row are skipped, and with ``once`` those whose row the event has already.
     """
-    entry_ptr, entry_attribute, entry_code = events
+    entry_ptr = events[0]
     multi, presence, cell_shift = attributes
     depth = programs[2]
     node_ptr, filters, heads = postings
@@ -412,22 +420,20 @@ def match_postings(
     out = np.empty(max(START, 4 * entry_ptr.size), np.int32)
     n = 0
     for e in range(entry_ptr.size - 1):
-        event = (entry_ptr[e + 1], entry_attribute, entry_code)
-        spread(events, e, multi, cell_shift, row, cell)
         while firsts.size < LEVELS * (entry_ptr[e + 1] - entry_ptr[e] + compounds[0].size // LINE):
             firsts = grow(firsts)
             lasts = grow(lasts)
+        spread(events, e, multi, cell_shift, row, cell)
         runs = reach(events, e, directory, node_ptr, firsts, lasts)
         runs = reach_groups(row, compounds, directory, node_ptr, cell, firsts, lasts, runs)
-        found, k = collect(runs, firsts, lasts, filters, heads, cell, found)
-        while found.size < k + rest.size:
+        room = ask_for_runs(runs, firsts, lasts, filters) + rest.size
+        while found.size < room:
             found = grow(found)
+        k = filter_runs(runs, firsts, lasts, filters, heads, cell, found)
         while out.size - n < k + rest.size:
             out = grow(out)
-        last = verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n)
-        for i in range(entry_ptr[e], entry_ptr[e + 1]):
-            row[entry_attribute[i]] = -1
-            cell[entry_attribute[i]] = ABSENT
+        last = verify(events, e, once, had, found, k, rest, row, clauses, predicates, programs, presence, stack, out, n)
+        clear(events, e, row, cell)
         n = sort_unique(out, n, last, words, summary)
         offsets[e + 1] = n
     return offsets, out[:n]
@@ -436,7 +442,7 @@ def match_postings(
 @driver
 def match_rest(events, n_rows, once, attributes, rest, clauses, predicates, programs):
     """The same without postings: all clauses are tested. It compiles quickly, for users with few clauses."""
-    entry_ptr, entry_attribute, entry_code = events
+    entry_ptr = events[0]
     multi, presence, cell_shift = attributes
     row, cell = np.full(multi.size, -1, np.int32), np.full(multi.size, ABSENT, np.uint8)
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
@@ -448,13 +454,11 @@ def match_rest(events, n_rows, once, attributes, rest, clauses, predicates, prog
     out = np.empty(rest.size + 4 * entry_ptr.size, np.int32)
     n = 0
     for e in range(entry_ptr.size - 1):
-        event = (entry_ptr[e + 1], entry_attribute, entry_code)
         spread(events, e, multi, cell_shift, row, cell)
         while out.size - n < rest.size:
             out = grow(out)
-        last = verify(e, once, had, found, 0, rest, row, event, clauses, predicates, programs, presence, stack, out, n)
-        for i in range(entry_ptr[e], entry_ptr[e + 1]):
-            row[entry_attribute[i]] = -1
+        last = verify(events, e, once, had, found, 0, rest, row, clauses, predicates, programs, presence, stack, out, n)
+        clear(events, e, row, cell)
         n = sort_unique(out, n, last, words, summary)
         offsets[e + 1] = n
     return offsets, out[:n]

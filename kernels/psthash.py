@@ -12,7 +12,7 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, maker, scalar
-from gpumatch.kernels.postings import ABSENT, ANYTHING, COMPLETE, FILTERED, make_filter, passes, spread, verify
+from gpumatch.kernels.postings import ABSENT, ANYTHING, COMPLETE, FILTERED, clear, make_filter, passes, spread, verify
 from gpumatch.kernels.rows import START, grow, sort_unique
 from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
 
@@ -218,7 +218,7 @@ def collect(cells, n, cell_ptr, postings, cell, found):
 @driver
 def match_pairs(events, n_rows, once, attributes, grids, postings, clauses, predicates, programs):
     """Rows that events satisfy by clauses in grids; as ``match_postings``."""
-    entry_ptr, entry_attribute, entry_code = events
+    entry_ptr = events[0]
     multi, presence, filter_shift = attributes
     row = np.full(multi.size, -1, np.int32)
     cell = np.full(multi.size, ABSENT, np.uint8)
@@ -234,16 +234,13 @@ def match_pairs(events, n_rows, once, attributes, grids, postings, clauses, pred
     out = np.empty(max(START, 4 * entry_ptr.size), np.int32)
     n = 0
     for e in range(entry_ptr.size - 1):
-        event = (entry_ptr[e + 1], entry_attribute, entry_code)
         spread(events, e, multi, filter_shift, row, cell)
         cells, k = reach_cells(events, e, row, multi, grids, hits, cells)
         found, k = collect(cells, k, grids[3], postings, cell, found)
         while out.size - n < k:
             out = grow(out)
-        last = verify(e, once, had, found, k, rest, row, event, clauses, predicates, programs, presence, stack, out, n)
-        for i in range(entry_ptr[e], entry_ptr[e + 1]):
-            row[entry_attribute[i]] = -1
-            cell[entry_attribute[i]] = ABSENT
+        last = verify(events, e, once, had, found, k, rest, row, clauses, predicates, programs, presence, stack, out, n)
+        clear(events, e, row, cell)
         n = sort_unique(out, n, last, words, summary)
         offsets[e + 1] = n
     return offsets, out[:n]
