@@ -12,7 +12,7 @@ from gpumatch.index import IndexParams, params_from
 from gpumatch.index.planner import requested_index
 from gpumatch.matcher import Matcher
 from gpumatch.schema import Schema, SchemaLike
-from gpumatch.store import directory, disk, manifests
+from gpumatch.store import directory, locks, manifests
 from gpumatch.store import remote as storage
 from gpumatch.store.checks import understood
 from gpumatch.store.directory import Stored, Verify
@@ -133,8 +133,8 @@ def _open_writer(
     keep: float,
 ) -> Matcher:
     folder = _writable(path, schema)
-    with disk.locked(folder):
-        lock = directory.take_lock(folder, os.O_RDWR | os.O_CREAT)
+    with locks.locked(folder):
+        lock = locks.take_lock(folder, os.O_RDWR | os.O_CREAT)
     try:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)

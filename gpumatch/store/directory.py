@@ -8,7 +8,6 @@ docs/format.md has the details.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -33,7 +32,8 @@ from numpy.typing import NDArray
 from gpumatch.errors import GpumatchWarning, StorageError
 from gpumatch.store import pins
 from gpumatch.store.checks import REMOVED
-from gpumatch.store.disk import locked, remove, replace, sync_folder
+from gpumatch.store.disk import remove, replace, sync_folder
+from gpumatch.store.locks import check_unused, locked
 from gpumatch.store.log import Change, Files, Position, log_name, log_number, read_log
 from gpumatch.store.manifests import (
     FORMAT,
@@ -351,32 +351,6 @@ def _read_shard(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: Veri
     if shard.digest != entry["checksum"]:
         raise StorageError(f"{str(folder / name)!r} is another version than its manifest says; build the index again")
     return shard
-
-
-def check_unused(folder: Path) -> None:
-    """Raise if the index is open for writing."""
-    with suppress(FileNotFoundError):
-        os.close(take_lock(folder, os.O_RDWR))
-
-
-def take_lock(folder: Path, flags: int) -> int:
-    """The descriptor of the lock of the folder's writer, which closing it gives back, or the end of the process."""
-    descriptor = _open_lock(folder / LOCK, flags)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(descriptor, 200).decode(errors="replace") or "another process"
-        os.close(descriptor)
-        raise StorageError(f"{str(folder)!r} is open for writing in {owner}; close it there first") from None
-    return descriptor
-
-
-def _open_lock(path: Path, flags: int) -> int:
-    """A link may lead to a file that is somebody's, and a pipe may wait."""
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise StorageError(f"{str(path)!r} is no plain file; remove it")
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def check_target(where: str, names: Sequence[str], has_manifest: Callable[[], bool]) -> None:

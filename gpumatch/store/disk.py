@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,17 +16,6 @@ def plain(path: Path) -> BinaryIO:
     if not stat.S_ISREG(path.lstat().st_mode):
         raise OSError(errno.EINVAL, "it is no plain file", str(path))
     return open(path, "rb")
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One writer at a time among all threads and processes: each would remove the files that the other is writing."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def replace(path: Path, *pieces: bytes | memoryview) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 from weakref import ref
 
 from gpumatch.errors import StorageError
-from gpumatch.store import directory, disk, manifests
+from gpumatch.store import directory, disk, locks, manifests
 from gpumatch.store.background import LOG
 from gpumatch.store.checks import REMOVED, id_columns
 from gpumatch.store.log import START, Change, Files, Log, Position, log_number
@@ -221,7 +221,7 @@ class Durable:
                 for piece, gone in zip(state.pieces, state.removed, strict=True)
             ]
             facts = {**self._meta(state), "segments": segments, "version": _version(position)}
-            with disk.locked(self._folder):
+            with locks.locked(self._folder):
                 before = manifests.read_manifest(self._folder)
                 disk.link(self._folder / MANIFEST, self._folder / manifests.kept_name(before))
                 self._write_manifest({**facts, "log": {"number": position.log}}, START)
@@ -304,7 +304,7 @@ class Durable:
 
     def _note_size(self) -> None:
         """Have the manifest say how long the log is: from now on it is damaged if it is shorter."""
-        with disk.locked(self._folder):
+        with locks.locked(self._folder):
             manifest = manifests.read_manifest(self._folder)
             if manifest["log"]["number"] == self._log.position.log:  # else a fold has failed since
                 facts = {key: manifest[key] for key in manifest if key not in _ABOUT}

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gpumatch.errors import StorageError
-from gpumatch.store import disk
+from gpumatch.store import disk, locks
 from gpumatch.store.log import log_state
 from gpumatch.store.manifests import MANIFEST, PINS, checked_manifest, kept_name
 
@@ -91,7 +91,7 @@ def last_before(folder: Path, query: str, batch: int) -> Pin | None:
 def make(folder: Path, query: str, batch: int, pin: Pin) -> tuple[Pin, bool] | None:
     """Pin a batch unless it is: its pin, and whether that is new. None if the version has gone meanwhile."""
     path = path_of(folder, query, batch)
-    with _reported(path), disk.locked(folder):
+    with _reported(path), locks.locked(folder):
         found = read(folder, query, batch)
         if found is not None:
             return found, False
@@ -177,7 +177,7 @@ def is_refused(folder: Path, query: str, state: str) -> bool:
 def refuse(folder: Path, query: str, state: str, why: str) -> bool:
     """Note that a query has refused the newest version; whether the reason is news."""
     path = path_of(folder, query, 0).with_name(_REFUSED)
-    with _reported(path), disk.locked(folder):
+    with _reported(path), locks.locked(folder):
         before = path.read_text().partition("\n")[2] if path.exists() else ""
         disk.replace(path, f"{state}\n{why}".encode())
     return before != why

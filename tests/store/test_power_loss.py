@@ -152,6 +152,41 @@ def test_a_loss_of_power(tmp_path: Path, hasty: None) -> None:
     assert torture(tmp_path, 0) > 0
 
 
+def test_a_change_that_failed_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was written, but not synced; then the power fails."""
+    disk = Disk(tmp_path / "idx")
+    monkeypatch.setattr(disks_of_store, "os", disk)
+    matcher = gm.open(tmp_path / "idx", "a", schema=histories.SCHEMA, background=False)
+    matcher.add({1: "x > 1"})
+    disk.failure = Failure(1, errno.EIO, only="fsync")
+    with pytest.raises(gm.StorageError, match="Input/output error; nothing of it was made"):
+        matcher.add({2: "x > 2"})
+    rng = np.random.default_rng(0)
+    for look in range(40):
+        disk.after_power_loss(len(disk.ops), rng, tmp_path / str(look))
+        assert list(gm.load(tmp_path / str(look), device="cpu")) == [1]
+
+
+@pytest.mark.long
+def test_every_moment_of_a_fold(tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of large segments some rows are removed, which is in files of its own."""
+    monkeypatch.setattr(durable, "_ROWS", 1 << 30)
+    disk = Disk(tmp_path / "idx")
+    monkeypatch.setattr(disks_of_store, "os", disk)
+    matcher = gm.open(tmp_path / "idx", "a", schema=histories.SCHEMA, background=False, keep=0)
+    matcher.add_ranges(range(30), {"x": (range(30), None)})
+    matcher.remove([3, 5])
+    first, rng = len(disk.ops), np.random.default_rng(0)
+    assert matcher._folder is not None
+    matcher._folder.fold()
+    assert any("dead" in str(op[1]) for op in disk.ops[first:] if op[0] == "rename")
+    for end in range(first, len(disk.ops) + 1):
+        for look in range(8):
+            folder = tmp_path / f"{end}-{look}"
+            disk.after_power_loss(end, rng, folder)
+            assert histories.state(gm.load(folder, device="cpu", verify="full")) == histories.state(matcher)
+
+
 @pytest.mark.long
 def test_losses_of_power(tmp_path: Path, hasty: None) -> None:
     count = 0

@@ -1,0 +1,53 @@
+"""Who may write to a folder: one process that has it open for long, and one thread at a time that replaces files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gpumatch.errors import StorageError
+from gpumatch.store.manifests import LOCK
+
+
+def check_unused(folder: Path) -> None:
+    """Raise if the index is open for writing."""
+    with suppress(FileNotFoundError):
+        os.close(take_lock(folder, os.O_RDWR))
+
+
+def take_lock(folder: Path, flags: int) -> int:
+    """The descriptor of the lock of the folder's writer, which closing it gives back, or the end of the process."""
+    descriptor = _open_lock(folder / LOCK, flags)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(descriptor, 200).decode(errors="replace") or "another process"
+        os.close(descriptor)
+        raise StorageError(f"{str(folder)!r} is open for writing in {owner}; close it there first") from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _open_lock(path: Path, flags: int) -> int:
+    """A link may lead to a file that is somebody's, and a pipe may wait."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise StorageError(f"{str(path)!r} is no plain file; remove it")
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer at a time among all threads and processes: each would remove the files that the other is writing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
