@@ -141,7 +141,7 @@ class Store:
             built = found, self.build(kept, False)  # it is found at once when it is there
             if self.journal is not None:
                 self.journal.prepare(built[1])
-        self._tidy_up()
+        self.tidy_up()
         return found
 
     def append(self, source: Source) -> None:
@@ -153,7 +153,7 @@ class Store:
         """Remove the subscriptions with these ids, an Arrow array."""
         with self._swapping:
             self._publish("remove", self._state.without(*self._found(names)), names, None)
-        self._tidy_up()
+        self.tidy_up()
 
     def replay(self, removed: Any, piece: Piece | None) -> None:
         """Make a change that a journal has, which must not store it again. ``removed``: ids, or None."""
@@ -180,7 +180,7 @@ class Store:
             there = pieces >= 0
             state = self._state.without(pieces[there], rows[there])
             self._append("replace" if known else "upsert", piece, state, source.ids.filter(pa.array(there)))
-        self._tidy_up()
+        self.tidy_up()
 
     def compact(self) -> None:
         """Rebuild everything as one segment, without removed rows.
@@ -293,7 +293,7 @@ class Store:
             self.journal.fold()
         return False
 
-    def _tidy_up(self) -> None:
+    def tidy_up(self) -> None:
         """After a change, which has been made: in the background if there is one, and if it keeps pace."""
         if not self._is_live:
             return
