@@ -141,6 +141,7 @@ class Follower:
         for position, change in news:
             replay(self._store, self._attributes, change, self._stored.full)
             self._position = position
+        self._store.tidy_up()  # else each search would leave one more small segment
         return bool(news)
 
     def _reload(self, version: str | None = None) -> bool:

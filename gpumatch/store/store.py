@@ -144,7 +144,7 @@ class Store:
             built = found, self.build(kept, False)  # it is found at once when it is there
             if self.journal is not None:
                 self.journal.prepare(built[1])
-        self._tidy_up()
+        self.tidy_up()
         return found
 
     def append(self, source: Source) -> None:
@@ -156,7 +156,7 @@ class Store:
         """Remove the subscriptions with these ids, an Arrow array."""
         with self._swapping:
             self._publish("remove", self._state.without(*self._found(names)), names, None)
-        self._tidy_up()
+        self.tidy_up()
 
     def replay(self, removed: Any, piece: Piece | None, full: bool = False) -> None:
         """Make a change that a journal has, which must not store it again. ``removed``: ids, or None.
@@ -193,7 +193,7 @@ class Store:
                     self._append(what, piece, self._state.without(*self._state.find(gone)), gone)
                     break
             built = source, self.build(source, False)
-        self._tidy_up()
+        self.tidy_up()
         return len(source), lost
 
     def _changed(
@@ -329,7 +329,7 @@ class Store:
             self.journal.fold()
         return False
 
-    def _tidy_up(self) -> None:
+    def tidy_up(self) -> None:
         """After a change, which has been made: in the background if there is one, and if it keeps pace."""
         if not self._is_live:
             return

@@ -108,6 +108,18 @@ def test_a_reader_follows(tmp_path: Path, folded_often: None) -> None:
     assert not matcher.refresh()
 
 
+def test_a_reader_joins_what_it_takes_up(tmp_path: Path) -> None:
+    matcher = made(tmp_path, background=False)
+    matcher.add_ranges(np.arange(100), {"x": (np.arange(100), None)})
+    matcher.compact()
+    reader = gm.open(tmp_path, background=False)
+    for step in range(40):
+        matcher.add({1000 + step: "x > 3"})
+        assert reader.refresh()
+        assert answers(reader) == answers(matcher)
+    assert len(reader._seal().segments) < 8
+
+
 def test_a_reader_keeps_the_segments_that_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = made(tmp_path, background=False)
     matcher.add_ranges(np.arange(500), {"x": (np.arange(500), None)})

@@ -1,0 +1,45 @@
+"""What ``test_kafka`` runs: ``python kafka_program.py FOLDER JARS SERVERS STEP``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from gpumatch.spark import match_events
+
+COLUMNS = "k bigint, x bigint, s string"
+
+
+def main(folder: Path, jars: str, servers: str, step: int) -> None:
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
+
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
+    for key, value in {"spark.driver.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF",
+                       "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}.items():  # fmt: skip
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    kafka = {"kafka.bootstrap.servers": servers}
+    numbers = spark.range(100 * step, 100 * step + 100, 1, 2)
+    made = numbers.selectExpr("to_json(struct(id AS k, id * 7 % 100 AS x, substr('abc', 1 + id % 3, 1) AS s)) AS value")
+    made.write.format("kafka").options(**kafka, topic="trades").save()
+
+    stream = spark.readStream.format("kafka").options(**kafka, subscribe="trades", startingOffsets="earliest").load()
+    trades = stream.select(f.from_json(f.col("value").cast("string"), COLUMNS).alias("t")).select("t.*")
+    rung = match_events(trades, folder / "index", follow=True)
+    sent = rung.select(f.col("subscription").alias("key"), f.to_json(f.struct("*")).alias("value"))
+    writer = sent.writeStream.format("kafka").options(**kafka, topic="rung")
+    query = writer.option("checkpointLocation", str(folder / "check")).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert query.exception() is None, query.exception()
+
+    found = spark.read.format("kafka").options(**kafka, subscribe="rung").load()
+    rows = found.select(f.col("key").cast("string"), f.get_json_object(f.col("value").cast("string"), "$.k")).collect()
+    pairs = sorted((int(k), name) for name, k in rows)
+    (folder / f"pairs{step}.json").write_text(json.dumps({"query": query.id, "pairs": pairs}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
