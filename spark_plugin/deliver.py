@@ -95,7 +95,7 @@ def deliver(
     check_frame(events, "events")
     if stages not in ("auto", 1, 2) or isinstance(stages, bool):
         raise ValueError(f"stages must be 1, 2 or 'auto', found {stages!r}")
-    if destination in (events.columns if columns is None else columns):
+    if destination in (events.columns if columns is None else [columns] if isinstance(columns, str) else columns):
         raise SchemaError(f"the events have a column {destination!r}: pass another name as destination=, or columns=")
     how: dict[str, Any] = {"device": device, "strategy": strategy, "memory": memory}
     matched = _matched(events, index, columns, destination, metrics, **how)
