@@ -53,13 +53,13 @@ def shaped(events: Any, matches: gm.Matches, output: Output) -> Iterator[list[An
 def _pairs(events: Any, matches: gm.Matches) -> Iterator[list[Any]]:
     """A row for every match."""
     table = matches.to_arrow()
-    bounds = ends(np.repeat(sizes_of(events), matches.counts))
-    for start, stop in pairwise(bounds):
+    ends = _ends(np.repeat(_sizes(events), matches.counts))
+    for start, stop in pairwise(ends):
         event, ids = (column.combine_chunks() for column in table.slice(start, stop - start).columns)
         yield [*events.take(event).columns, ids]
 
 
-def sizes_of(events: Any) -> Array:
+def _sizes(events: Any) -> Array:
     """About how many bytes each event has."""
     sizes = np.zeros(events.num_rows)
     for column in events.columns:
@@ -70,14 +70,14 @@ def sizes_of(events: Any) -> Array:
     return sizes
 
 
-def ends(sizes: Array) -> list[int]:
+def _ends(sizes: Array) -> list[int]:
     """Where slices of rows with these sizes begin and end: at least one row each, at most SLICE_ROWS."""
-    below, found = pointers(np.ceil(sizes)), [0]
-    while found[-1] < len(sizes):
-        first = found[-1]
+    below, ends = pointers(np.ceil(sizes)), [0]
+    while ends[-1] < len(sizes):
+        first = ends[-1]
         last = int(np.searchsorted(below, below[first] + SLICE_BYTES, "right")) - 1
-        found.append(min(max(last, first + 1), first + SLICE_ROWS, len(sizes)))
-    return found
+        ends.append(min(max(last, first + 1), first + SLICE_ROWS, len(sizes)))
+    return ends
 
 
 def _arrays(events: Any, matches: gm.Matches) -> Iterator[list[Any]]:

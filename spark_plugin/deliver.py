@@ -7,19 +7,12 @@ any of them, with the list of those, and is copied inside the group (MERC, whose
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from gpumatch.errors import SchemaError
-from gpumatch.spark.answers import ends, sizes_of
-from gpumatch.spark.frames import Job, check_frame, map_in_arrow, own_python, salts_of, task
-from gpumatch.spark.hashes import hashes
+from gpumatch.spark.frames import check_frame, salts_of
 from gpumatch.spark.match import match_events
 from gpumatch.spark.metrics import Metrics
 from gpumatch.spark.strategy import Asked, Index
@@ -30,7 +23,7 @@ if TYPE_CHECKING:
 Stages: TypeAlias = Literal["auto", 1, 2]
 
 SAMPLE = 4096  # events
-PAYS = 0.5  # of the bytes of one stage, at which a second one pays for the pass through Python that groups events
+PAYS = 0.5  # of the bytes of one stage, below which a second pays: copies in one partition compress well
 ROW = 16  # bytes of a row in a shuffle, besides its values: its length, and which of them are null
 LIST = 16  # bytes of an array, besides its elements: their number, and which of them are null
 WORD = 8  # bytes of each value, or where it is
@@ -95,7 +88,7 @@ def deliver(
     check_frame(events, "events")
     if stages not in ("auto", 1, 2) or isinstance(stages, bool):
         raise ValueError(f"stages must be 1, 2 or 'auto', found {stages!r}")
-    if destination in (events.columns if columns is None else columns):
+    if destination in (events.columns if columns is None else [columns] if isinstance(columns, str) else columns):
         raise SchemaError(f"the events have a column {destination!r}: pass another name as destination=, or columns=")
     how: dict[str, Any] = {"device": device, "strategy": strategy, "memory": memory}
     matched = _matched(events, index, columns, destination, metrics, **how)
@@ -105,7 +98,8 @@ def deliver(
     if stages == 1:
         return _exploded(matched, destination).repartition(count, _quoted(destination))
     grouped = _grouped(matched, count)
-    return _exploded(grouped.repartition(count, grouped.columns[0]).drop(grouped.columns[0]), destination)
+    salt = grouped.columns[-1]
+    return _exploded(grouped.repartition(count, _quoted(salt)).drop(salt), destination)
 
 
 def plan_delivery(
@@ -133,7 +127,7 @@ def plan_delivery(
     count = _groups(matched, groups)
     grouped = _grouped(matched, count)
     names = f.col(_quoted(name))
-    width = sum((_width(grouped, column) for column in grouped.columns[1:-1]), f.lit(0))
+    width = sum((_width(grouped, column) for column in grouped.columns[:-2]), f.lit(0))
     text = f.aggregate(names, f.lit(0).cast("bigint"), lambda total, one: total + f.octet_length(one.cast("string")))
     is_text = dict(grouped.dtypes)[name] == "array<string>"
     of_names = WORD * f.size(names) + (text if is_text else f.lit(0))
@@ -167,15 +161,24 @@ def _exploded(frame: DataFrame, name: str) -> DataFrame:
 
 
 def _grouped(matched: DataFrame, groups: int) -> DataFrame:
-    """A row for each event and group of its destinations: the group's salt, the event, and their list."""
-    from pyspark.sql.types import IntegerType, StructField, StructType
+    """A row for each event and group of its destinations: the event, their list, and the salt of the group."""
+    from pyspark.sql import functions as f
 
-    salt = _unused(matched.columns)
-    schema = StructType([StructField(salt, IntegerType()), *matched.schema.fields])
-    given = {"names": schema.names, "salts": salts_of(groups)}
-    plain = matched.toDF(*(f"c{at}" for at in range(len(matched.columns))))  # mapInArrow fails on names with dots
-    with own_python(matched.sparkSession):
-        return map_in_arrow(plain, task("deliver", "group_batches", Job(), **given), schema)
+    names, salt = _quoted(matched.columns[-1]), _unused(matched.columns)
+    salts = f.array(*map(f.lit, salts_of(groups)))
+
+    def group(name: Any) -> Any:
+        return f.pmod(f.hash(name), f.lit(groups))  # the partition that one stage puts it in
+
+    def row(number: Any) -> Any:
+        own = f.filter(names, lambda name: group(name) == number)
+        return f.struct(own.alias("own"), f.element_at(salts, number + 1).alias("salt"))
+
+    rows = f.transform(f.array_distinct(f.transform(names, group)), row)
+    events = [_quoted(column) for column in matched.columns[:-1]]
+    exploded = matched.select(*events, f.explode(rows).alias(salt))
+    own, number = f.col(f"{_quoted(salt)}.own"), f.col(f"{_quoted(salt)}.salt")
+    return exploded.select(*events, own.alias(matched.columns[-1]), number.alias(salt))
 
 
 def _width(frame: DataFrame, name: str) -> Any:
@@ -197,30 +200,3 @@ def _unused(names: Sequence[str]) -> str:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-# On the executors
-
-
-def group_batches(batches: Iterable[Any], names: Sequence[str], salts: Sequence[int]) -> Iterator[Any]:
-    """For each event and group a row: the group's salt, the columns of the event, the destinations in the group.
-
-    A destination's group follows from its name alone.
-    """
-    salt = pa.array(salts, pa.int32())
-    for batch in batches:
-        events, lists = batch.select(list(range(batch.num_columns - 1))), batch.column(batch.num_columns - 1)
-        counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        found = lists.flatten()
-        hashed = hashes(pa.RecordBatch.from_arrays([found], names=["name"]))[0]
-        key = np.repeat(np.arange(len(batch)), counts) * len(salts) + hashed % len(salts)
-        order = np.argsort(key, kind="stable")
-        keys, starts = np.unique(key[order], return_index=True)
-        event, group = np.divmod(keys, len(salts))
-        firsts = pa.array(np.append(starts, len(order)).astype(np.int32))
-        together = pa.ListArray.from_arrays(firsts, found.take(pa.array(order)))
-        for start, stop in pairwise(ends(sizes_of(events)[event])):
-            own = slice(start, stop)
-            columns = events.take(pa.array(event[own])).columns
-            rows = [salt.take(pa.array(group[own])), *columns, together.slice(start, stop - start)]
-            yield pa.RecordBatch.from_arrays(rows, names=list(names))

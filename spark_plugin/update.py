@@ -55,7 +55,7 @@ class Wanted:
     """What the caller wants, apart from the changes."""
 
     index: Index
-    schema: Any
+    schema: gm.Schema | None
     collect: bool
     rejected: str | None  # a folder
 
@@ -100,9 +100,13 @@ def update_index(
     roles = {role: name for role, name in given.items() if name is not None}
     path = index if isinstance(index, gm.Matcher) else absolute(index)
     folder = None if rejected is None else absolute(rejected)
-    known = None if schema is None else gm.Schema.of(schema_of(schema)).to_dict()
+    known = None if schema is None else gm.Schema.of(schema_of(schema))
+    if known is not None and isinstance(index, gm.Matcher) and known != index.schema:
+        raise SchemaError(f"the matcher has the schema {index.schema.to_dict()}, expected {known.to_dict()}")
     wanted = Wanted(path, known, on_error == "collect" or folder is not None, folder)
     if mode == "snapshot":
+        if change != CHANGE or order is not None:
+            raise ValueError("change= and order= are for changes; mode='snapshot' takes a whole table: leave them out")
         return _compared(changes, roles, wanted)
     orders = _orders(changes, order)
     check_roles(select(changes, dict.fromkeys(roles.values()), "the changes").schema, roles)

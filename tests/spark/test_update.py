@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import gpumatch as gm
+from gpumatch.routing.shards.plan import save_shards
 from gpumatch.spark import build_index, compare_tables, match_events, update_index, worker
 
 pytestmark = pytest.mark.spark
@@ -223,6 +224,14 @@ def test_what_update_refuses(spark: Any, tmp_path: Path) -> None:
         update_index(change, tmp_path / "idx", on_error="ignore")  # type: ignore[arg-type]
     with pytest.raises(gm.SchemaError, match=r"expected {'px': 'int64'}"):
         update_index(change, tmp_path / "idx", schema={"px": "int64"})
+    with pytest.raises(gm.SchemaError, match=r"the matcher has the schema {'x': 'int64'}, expected {'px'"):
+        update_index(change, gm.Matcher({"x": "int64"}), schema=SCHEMA)
+    for given in ({"order": "expr"}, {"change": "expr"}):
+        with pytest.raises(ValueError, match="change= and order= are for changes"):
+            update_index(change, tmp_path / "idx", mode="snapshot", **given)  # type: ignore[arg-type]
+    save_shards(gm.load(tmp_path / "idx"), tmp_path / "shards", 2)
+    with pytest.raises(gm.StorageError, match=r"has shards, .*: build it again with build_index\(\)"):
+        update_index(change, tmp_path / "shards")
     stream = spark.readStream.schema("id string, expr string, _change_type string").parquet(str(tmp_path))
     with pytest.raises(ValueError, match="mode='snapshot' takes a whole table, not a stream"):
         update_index(stream, tmp_path / "idx", mode="snapshot")
@@ -261,7 +270,8 @@ def test_a_stream_of_changes(spark: Any, tmp_path: Path) -> None:
     assert gm.open(idx).version == version
     assert [(row.id, row.expr) for row in spark.read.parquet(str(bad)).collect()] == [("c", "px >")]
     drop(feed, rows(spark, ("e", "px > 5", "insert")))
-    run(update_index(changes_of(spark, feed), idx), checkpoint)
+    with gm.open(idx, "a") as matcher:
+        run(update_index(changes_of(spark, feed), matcher), checkpoint)
     assert contents(idx) == {"a": "px > 11", "d": "px > 4", "e": "px > 5"}
 
 
