@@ -18,6 +18,8 @@ from gpumatch.device import resolve_device
 from gpumatch.errors import GpumatchError, IdError, SchemaError, StorageError, UnknownIdError
 from gpumatch.events.batch import EventBatch
 from gpumatch.events.parquet import Parquet
+from gpumatch.events.shapes import Shapes
+from gpumatch.events.single import Single
 from gpumatch.events.strangers import Spelling, Strangers
 from gpumatch.expr import Expr, parse
 from gpumatch.expr.times import zone_named
@@ -29,7 +31,7 @@ from gpumatch.store import remote as storage
 from gpumatch.store.durable import Durable
 from gpumatch.store.follower import Follower
 from gpumatch.store.segment import Segment
-from gpumatch.store.snapshot import Engine, Host, Snapshot, match_slices, slices
+from gpumatch.store.snapshot import Engine, Host, Snapshot, ids_of_one, match_slices, slices
 from gpumatch.store.source import Source
 from gpumatch.store.store import Store, blamed
 from gpumatch.subscriptions.block import Attributes, BlockBuilder
@@ -90,6 +92,7 @@ class Matcher:
         self._met: tuple[EventBatch, ...] = ()  # some events that were matched
         self._observing = threading.Lock()
         self._spelling = Spelling(self.schema)
+        self._shapes = Shapes(self.schema)
 
     # Subscriptions in
 
@@ -362,7 +365,14 @@ class Matcher:
 
     def match_one(self, event: Mapping[str, Any] | pd.Series, strict: bool = False) -> list[int | str]:
         """The ids of the subscriptions that one event satisfies: a dict, or a pandas Series."""
-        return self.match([event], strict).ids(0)
+        if type(event) is dict and self.device == "cpu":
+            packed = self._shapes.packed(event, strict)
+            if packed is not None:
+                return ids_of_one(self._seal(), packed, lambda: Single.of(event, self.schema))
+        found = self.match([event], strict).ids(0)
+        if type(event) is dict:
+            self._shapes.meet(event)
+        return found
 
     def match_iter(self, events: Any, strict: bool = False) -> Iterator[Matches]:
         """Results of consecutive slices of the events, in order: for results that do not fit in memory together.

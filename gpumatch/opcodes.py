@@ -13,3 +13,6 @@ KIND, LO, HI = 1, 2, 3
 
 OP_NOT, OP_AND, OP_OR, OP_XOR, OP_XNOR, OP_TRUE, OP_FALSE = 0, 1, 2, 3, 4, 5, 6
 OP_BASE = 8  # a program item below zero is -(1 + op + OP_BASE * arity)
+
+# What the number of an entry of a single event is: its key, a float, one to be rounded, or where a text ends.
+NUMBER, DOUBLE, FLOAT32, TEXT = 0, 1, 2, 3

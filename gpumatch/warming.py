@@ -119,6 +119,12 @@ def _exercise(params: IndexParams) -> None:
     many.add_ranges(np.arange(_MANY), {"f": (low[0], low[0] + 0.01), "g": (low[1], low[1] + 0.01)})
     many.add({_MANY + number: text for number, text in enumerate(_TEXTS)}, destination="d")
     _use(many, _PLAIN)
+    for width in (0.01, 1.0):  # few match, and many
+        alone = Matcher(_PLAIN, params, "cpu")  # with a clause for each, so that they are counted without being listed
+        alone.add_ranges(np.arange(_MANY), {"f": (low[0], low[0] + width), "g": (low[1], low[1] + width)})
+        alone.count(_ROWS)
+        alone.remove([0])
+        alone.count(_ROWS)
     draft = Draft.of(many, 2, len(many), _ROWS)
     draft.finished([Entries.of(draft.grid, many)] * 2).router.route(_ROWS)
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.frames import framed
+from gpumatch.opcodes import FLOAT32, NUMBER, TEXT
 
 MISSING = -1
 # Search data of an attribute, in sequence: first cut, number of cuts, first bucket, number of buckets, the number at
@@ -260,20 +262,47 @@ def add_presence(ptr, attribute, code, multi, presence, out_ptr, out_attribute, 
 def search_strings(data, offsets, pool_data, pool_offsets, out):
     """Keys of strings in a sorted pool: ``2r`` for its string ``r``, ``2r + 1`` for the gap above, -1 below all."""
     for i in range(offsets.size - 1):
-        lo = 0
-        hi = pool_offsets.size - 1
-        equal = False
-        while lo < hi and not equal:
-            mid = (lo + hi) >> 1
-            order = compare_bytes(data, offsets[i], offsets[i + 1], pool_data, pool_offsets[mid], pool_offsets[mid + 1])
-            if order == 0:
-                equal = True
-                lo = mid
-            elif order > 0:
-                lo = mid + 1
-            else:
-                hi = mid
-        out[i] = 2 * lo if equal else 2 * lo - 1
+        out[i] = find_string(data, offsets[i], offsets[i + 1], pool_data, pool_offsets)
+
+
+@scalar
+def find_string(data, first, last, pool_data, pool_offsets):
+    """The key of the string ``data[first:last]``."""
+    lo = np.int64(0)
+    hi = np.int64(pool_offsets.size - 1)
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        order = compare_bytes(data, first, last, pool_data, pool_offsets[mid], pool_offsets[mid + 1])
+        if order == 0:
+            return 2 * mid
+        if order > 0:
+            lo = mid + 1
+        else:
+            hi = mid
+    return 2 * lo - 1
+
+
+@driver
+def encode_packed(attribute, kind, number, text, book, out):
+    """Codes of an event, as ``events.shapes`` packs it; returns whether all its values are there: none is NaN."""
+    guide, cuts, buckets = framed(book, 0, np.int64), framed(book, 1, np.int64), framed(book, 2, np.int32)
+    pool_data, pool_offsets = framed(book, 3, np.uint8), framed(book, 4, np.int64)
+    start = np.int64(0)
+    for i in range(attribute.size):
+        key = number[i]
+        if kind[i] == TEXT:
+            end = key
+            key = find_string(text, start, end, pool_data, pool_offsets)
+            start = end
+        elif kind[i] != NUMBER:
+            value = np.int64(key).view(np.float64)
+            if value != value:
+                return False
+            if kind[i] == FLOAT32:
+                value = np.float64(np.float32(value))
+            key = float_key(value)
+        out[i] = rank(key, np.int64(attribute[i]), guide, cuts, buckets)
+    return True
 
 
 @scalar

@@ -63,6 +63,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "gpumatch/codes/search.py": {"_AT_ONCE": 1, "_BITS": 1, "_GRAM": 1, "_WINDOWS": 1},
     "gpumatch/store/segment.py": {"_MIN_CHUNK": 1},
     "gpumatch/store/snapshot.py": {"_ITER_EVENTS": 1, "_SHARE": 1},
+    "gpumatch/events/shapes.py": {"_MOST": 1},
     "gpumatch/events/strangers.py": {"_JUDGED": 1},
     "gpumatch/subscriptions/texts.py": {"_AT_ONCE": 3, "_MANY": 1},
     "gpumatch/cli/files.py": {"_BATCH_ROWS": 1, "_WRITE_ROWS": 1},
@@ -141,7 +142,8 @@ FIXED: dict[str, str] = {
     "gpumatch/index/tama/__init__.py": "_MOST_LEVELS _SLACK _STEP",
     "gpumatch/expr/keys.py": "INF_KEY MAX MIN",
     "gpumatch/opcodes.py": (
-        "ANY HI KIND LO NONE NULL OP_AND OP_BASE OP_FALSE OP_NOT OP_OR OP_TRUE OP_XNOR OP_XOR RANGE SET WIDTH"
+        "ANY DOUBLE FLOAT32 HI KIND LO NONE NULL NUMBER OP_AND OP_BASE OP_FALSE OP_NOT OP_OR OP_TRUE OP_XNOR OP_XOR "
+        "RANGE SET TEXT WIDTH"
     ),
     "gpumatch/subscriptions/programs.py": "_KINDS",
     "gpumatch/routing/overlays/graphs.py": "_MOST",

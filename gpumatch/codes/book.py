@@ -20,6 +20,7 @@ from gpumatch.codes.search import Patterns
 from gpumatch.errors import ParseError
 from gpumatch.expr.keys import MAX, MIN
 from gpumatch.kernels import encode as kernels
+from gpumatch.kernels.frames import Frame
 from gpumatch.parallel import threads
 from gpumatch.subscriptions.block import Attributes
 
@@ -70,6 +71,15 @@ class Codebook:
     @cached_property
     def _patterns(self) -> dict[int, Patterns]:
         return {}
+
+    @property
+    def frame(self) -> Frame:
+        """What encoding asks of it, in one argument; the same for all threads, since compiled code does not hold it."""
+        found: Frame | None = self.__dict__.get("_frame")
+        if found is None:
+            arrays = (self.guide, self.cuts, self.buckets, self.pool_data, self.pool_offsets)
+            found = self.__dict__.setdefault("_frame", Frame(arrays))
+        return found
 
     def search(self) -> tuple[Array, Array, Array]:
         """Arguments for the encoding kernels."""

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from gpumatch.arrays import Array, bytes_of, pointers, read_only, spans
 from gpumatch.codes.book import Codebook
-from gpumatch.codes.table import CodedEvents, Table
+from gpumatch.codes.table import CodedEvents, FrozenEvents, Table
 from gpumatch.device_memory import to_host
 from gpumatch.events.batch import EventBatch
 from gpumatch.events.columns import Column, Strings
 from gpumatch.events.csr import Sparse
+from gpumatch.events.shapes import Packed
 from gpumatch.events.single import Single
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
@@ -189,6 +190,13 @@ def _with_lists(events: CodedEvents, column: int, codes: Array, offsets: Array) 
     attribute[old], code[old] = events.attribute, events.code
     code[~old] = codes
     return CodedEvents(ptr, attribute, code)
+
+
+def encode_packed(event: Packed, book: Codebook) -> CodedEvents | None:
+    """Encode one event in the buffers of its shape; None if a value is NaN. For codebooks without patterns."""
+    if kernels.encode_packed(event.attribute, event.kind, event.number, event.text, book.frame.numbers, event.code):
+        return FrozenEvents(event.ptr, event.attribute, event.given)
+    return None
 
 
 def encode_single(event: Single, book: Codebook, attributes: Attributes) -> CodedEvents:

@@ -84,6 +84,14 @@ class CodedEvents:
         return read_only(self.ptr), read_only(self.attribute), read_only(self.code)
 
 
+@dataclass(frozen=True, slots=True)
+class FrozenEvents(CodedEvents):
+    """The same of arrays that are read-only."""
+
+    def arrays(self) -> tuple[Array, Array, Array]:
+        return self.ptr, self.attribute, self.code
+
+
 def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]:
     """The codebook of a block's constants, and the block as its codes."""
     pool_data, pool_offsets, order = sort_pool(block.pool)

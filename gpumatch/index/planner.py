@@ -9,8 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -112,13 +111,15 @@ class Usage:
     def __init__(self) -> None:
         self._calls: deque[tuple[int, float]] = deque(maxlen=_CALLS)
 
-    @contextmanager
-    def of(self, events: int) -> Iterator[None]:
-        """Measure the block, which matches ``events`` events."""
-        start, before = time.thread_time(), compilations()
-        yield
-        if compilations() == before:
-            self._calls.append((events, time.thread_time() - start))
+    @staticmethod
+    def start() -> tuple[float, int]:
+        """To be given to ``stop``."""
+        return time.thread_time(), compilations()
+
+    def stop(self, events: int, started: tuple[float, int]) -> None:
+        """Note that ``events`` events were matched since, by this thread."""
+        if compilations() == started[1]:
+            self._calls.append((events, time.thread_time() - started[0]))
 
     @property
     def events(self) -> int:

@@ -84,6 +84,26 @@ class LiveIds:
         back[order] = np.arange(len(order))
         return pa.concat_arrays([pa.array([], self.type), *found]).take(pa.array(back))
 
+    def listed(self, numbers: Array) -> list[int | str]:
+        """The ids of an array of numbers."""
+        if not self.is_plain:
+            found: list[int | str] = self.take(pa.array(numbers)).to_pylist()
+            return found
+        if self.type == pa.int64():
+            whole: list[int | str] = self._plain[0][numbers].tolist()
+            return whole
+        data, offsets = self._plain
+        starts, ends = offsets[numbers].tolist(), offsets[numbers + 1].tolist()
+        return [str(data[a:b], "utf-8") for a, b in zip(starts, ends, strict=True)]
+
+    @lazy
+    def _plain(self) -> tuple[Any, Array]:
+        """Of the only piece: its integers, or the bytes of its strings and where they start."""
+        if self.type == pa.int64():
+            return self._ids[0].to_numpy(), np.zeros(0, np.int64)
+        data, offsets = bytes_of(self._ids[0])
+        return data.data, offsets
+
     def places(self, numbers: Array) -> tuple[Array, Array]:
         """Piece and row of each number."""
         piece = np.searchsorted(self._bases, numbers, side="right") - 1

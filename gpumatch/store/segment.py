@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import index as index_of
 from typing import Any
@@ -15,10 +15,12 @@ from gpumatch import index as indexes
 from gpumatch.arrays import Array, bytes_of
 from gpumatch.codes.book import BOOK_TYPES, Codebook
 from gpumatch.codes.decode import decode_table
-from gpumatch.codes.encode import EventEncoder, encode_single, likelihoods
+from gpumatch.codes.encode import EventEncoder, encode_packed, encode_single, likelihoods
 from gpumatch.codes.table import TABLE_TYPES, CodedEvents, Table, encode_block
 from gpumatch.errors import StorageError
 from gpumatch.events.batch import EventBatch
+from gpumatch.events.shapes import Packed
+from gpumatch.events.single import Single
 from gpumatch.index import FlatIndex, Input, Workspace, kind_of
 from gpumatch.index.planner import Choice, PlannedPart, Request, Usage, checked, choose, plain_choice
 from gpumatch.parallel import threads
@@ -252,9 +254,17 @@ class Segment:
     def _match(self, events: CodedEvents, count: int, table: Table, once: bool) -> tuple[Array, Array]:
         found = []
         for part in self.parts:
-            with part.usage.of(count):
-                found.append(indexes.match(part.index, self.attributes, table, events, once, part.work))
+            started = part.usage.start()
+            found.append(indexes.match(part.index, self.attributes, table, events, once, part.work))
+            part.usage.stop(count, started)
         return indexes.merge(found)
+
+    def rows_of_one(self, event: Packed, otherwise: Callable[[], Single]) -> Array:
+        """The rows that one event satisfies. ``otherwise`` makes of it what can be encoded in any case."""
+        coded = None if self.attributes.owners else encode_packed(event, self.book)
+        if coded is None:
+            coded = encode_single(otherwise(), self.book, self.attributes)
+        return self._match(coded, 1, self.table, False)[1]
 
 
 def segment_from(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -14,6 +14,8 @@ from gpumatch.arrays import Array, pointers, read_only
 from gpumatch.codes.table import Table
 from gpumatch.errors import LimitError
 from gpumatch.events.batch import EventBatch
+from gpumatch.events.shapes import Packed
+from gpumatch.events.single import Single
 from gpumatch.index import merge
 from gpumatch.results import Matches
 from gpumatch.store.ids import LiveIds
@@ -286,6 +288,18 @@ def match_batch(snapshot: Snapshot, batch: EventBatch) -> Matches:
         rows[at] = numbers
         start += counts
     return Matches(offsets, rows, snapshot.ids)
+
+
+def ids_of_one(snapshot: Snapshot, event: Packed, otherwise: Callable[[], Single]) -> list[int | str]:
+    """The ids of the subscriptions that one event satisfies."""
+    found = []
+    for number, segment in enumerate(snapshot.segments):
+        rows = segment.rows_of_one(event, otherwise)
+        ends = np.array([0, len(rows)]) if snapshot.removed[number] is not None else None
+        found.append(rows if ends is None else _live(snapshot, number, [(ends, rows)])[1])
+        if ends is None and number:
+            found[-1] = rows + np.int32(snapshot.bases[number])
+    return snapshot.ids.listed(found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.int32), *found]))
 
 
 def match_shared(tables: list[tuple[Segment, Table]], batch: EventBatch) -> tuple[Array, Array]:

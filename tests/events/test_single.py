@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ def test_alone_or_among_others(case: tuple[Any, ...]) -> None:
     matcher = gm.Matcher(schema)
     matcher.add(wanted)
     both = matcher.match([event, event])
-    assert matcher.match_one(event) == both.ids(0) == both.ids(1)
+    for _ in range(2):  # the second time its shape is known
+        assert matcher.match_one(event) == both.ids(0) == both.ids(1)
     batch = gm.EventBatch.of([event], matcher.schema)
     assert batch.single(matcher.schema) is not None
     assert list(matcher.match(batch)) == next(list(part) for part in matcher.match_iter([event])) == [both.ids(0)]
@@ -81,6 +83,74 @@ def test_same_entries(event: dict[str, Any]) -> None:
         assert mine.tolist() == others.tolist()
     columns = EventEncoder(segment.book, segment.attributes, segment.used, batch).encode(0, 1)
     assert [part.tolist() for part in columns.arrays()] == [part.tolist() for part in right.arrays()]
+
+
+PLAIN = {"i": 3, "f": 0.5, "g": 0.1, "b": True, "s": "é", "d": dt.date(2024, 1, 1), "ls": None, "t": None}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"i": -(2**63), "f": -0.0, "g": 1e300, "b": False, "s": "", "d": dt.date(1, 1, 1)},
+        {"i": 2**63 - 1, "f": float("inf"), "g": -1e-300, "s": "a\x00", "d": dt.date(9999, 12, 31)},
+        {"f": float("nan"), "s": "b" * 5000},
+        {"g": float("nan"), "s": "b"},
+    ],
+)
+def test_a_shape_that_is_known(more: dict[str, Any]) -> None:
+    """Twice the same keys and types with other values, on several segments with removed rows."""
+    matcher, others = gm.Matcher(SCHEMA, background=False), {**PLAIN, **more}
+    for at, text in enumerate(["i > 2 AND f >= 0", "g = 0.1 OR g > 1e30", "s > 'a' AND b", "d > DATE '2000-01-01'"]):
+        matcher.add({f"{text} {at}": text, f"not {text}": f"NOT ({text})", f"gone {at}": text})
+        matcher.compact()
+    matcher.add({"s1": "s = '' OR s = 'é' OR s = 'a'", "ls": "ls IS NULL", "all": "i IS NOT NULL"})
+    matcher.remove(["gone 0", "gone 3"])
+    for event in (PLAIN, others, PLAIN, {**others, "more": 1}, {**PLAIN, "more": 2}):
+        assert matcher.match_one(event) == matcher.match([event, {}]).ids(0)
+    shaped = matcher._shapes.packed(others, False)
+    assert shaped is not None
+    matcher.add({"p": "s LIKE '%b%'"})  # strings are searched for patterns now
+    matcher.compact()
+    for event in (PLAIN, others):
+        assert matcher.match_one(event) == matcher.match([event, {}]).ids(0)
+    assert ("p" in matcher.match_one(others)) == ("b" in others["s"])
+
+
+def test_what_is_not_plain_is_not_packed() -> None:
+    matcher = gm.Matcher(SCHEMA)
+    assert matcher.match_one(PLAIN) == matcher.match_one(PLAIN) == []
+    matcher.add({"a": "i = 3", "b": "s = 'é'"})
+    for event in ({}, {"i": None}, {"s": None, "f": 1.0}):
+        assert matcher.match_one(event) == matcher.match_one(event) == []
+    assert matcher.match_one(PLAIN) == matcher.match_one(PLAIN) == ["a", "b"]
+    assert matcher.match_one(PLAIN, strict=True) == ["a", "b"]
+    assert matcher.match_one({"i": 3, "j": 1}) == matcher.match_one({"i": 3, "j": 1}) == ["a"]
+    for _ in range(2):
+        with pytest.raises(gm.SchemaError, match="'j', which is no attribute"):
+            matcher.match_one({"i": 3, "j": 1}, strict=True)
+        for wrong in ({**PLAIN, "s": "\ud800"}, {**PLAIN, "i": 2**63}, {**PLAIN, "b": 1}):
+            with pytest.raises(gm.SchemaError):
+                matcher.match_one(wrong)
+    with pytest.warns(gm.GpumatchWarning, match="'I'"):
+        matcher.match_one({"I": 3, "s": "é"})
+    assert matcher.match_one({"i": 3.0, "s": np.str_("é")}) == matcher.match_one({"i": 3.0, "s": np.str_("é")})
+
+
+def test_threads_have_buffers_of_their_own() -> None:
+    matcher = gm.Matcher({"x": "int64", "s": "string"}, "scan")
+    matcher.add({at: f"x = {at} AND s = 's{at}'" for at in range(50)})
+    wrong: list[int] = []
+
+    def ask(first: int) -> None:
+        asked = [at % 50 for at in range(first, first + 500)]
+        wrong.extend(at for at in asked if matcher.match_one({"x": at, "s": f"s{at}"}) != [at])
+
+    threads = [threading.Thread(target=ask, args=(at,)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

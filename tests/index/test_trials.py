@@ -254,11 +254,11 @@ def test_matched_events_are_what_indexes_are_planned_by(monkeypatch: pytest.Monk
 
 def test_measurements_leave_compiling_out(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = planner.Usage()
-    with usage.of(10):
-        pass
+    usage.stop(10, usage.start())
     assert usage.events == 10
-    with usage.of(1000):
-        monkeypatch.setattr(compiling, "_finished", compiling.compilations() + 1)
+    started = usage.start()
+    monkeypatch.setattr(compiling, "_finished", compiling.compilations() + 1)
+    usage.stop(1000, started)
     assert usage.events == 10
 
 

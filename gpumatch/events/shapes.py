@@ -1,0 +1,117 @@
+"""One event after another with the same keys and plain values: what can be known of them is kept.
+
+Most events that come alone are dicts with the same keys, whose values have the types of their attributes. Those are
+packed into numbers in a few calls; all others take the way of ``single``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from gpumatch.arrays import Array, read_only
+from gpumatch.opcodes import DOUBLE, FLOAT32, NUMBER, TEXT
+from gpumatch.schema import AttributeType, Schema
+
+_MOST = 1024  # shapes that are kept
+
+Key: TypeAlias = "tuple[tuple[Any, ...], tuple[type, ...]]"
+
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_PLAIN = {"float": float, "int": int, "bool": bool, "string": str, "date": dt.date}
+
+
+class Packed(NamedTuple):
+    """An event of known shape, in buffers of its thread: its attributes, what numbers are, and numbers; its texts."""
+
+    attribute: Array  # int32
+    kind: Array  # uint8: what the number of an entry is: its key, the bits of a float, or where a text ends
+    number: Array  # int64
+    text: Array  # uint8: the bytes of all texts
+    ptr: Array  # int64: 0 and the number of entries
+    code: Array  # int32: room for codes
+    given: Array  # the same, read-only
+
+
+class Shape:
+    """Keys of events in their order, and types of values that are plain, None among them."""
+
+    def __init__(self, schema: Schema, key: Key) -> None:
+        names, types = key
+        held = [(schema.find(name), at) for at, name in enumerate(names) if types[at] is not type(None)]
+        known = sorted((attribute, at) for attribute, at in held if attribute is not None)
+        self.strange = any(schema.find(name) is None for name in names)
+        self.at = [at for _, at in known]
+        kinds = [schema.types[attribute] for attribute, _ in known]
+        self.plain = all(_is_plain(kind, types[at]) for kind, at in zip(kinds, self.at, strict=True))
+        if not self.plain:
+            return
+        self.attribute = read_only(np.array([attribute for attribute, _ in known], np.int32))
+        self.kind = read_only(np.array([_what(kind) for kind in kinds], np.uint8))
+        self.pack = struct.Struct("=" + "".join("d" if kind.kind == "float" else "q" for kind in kinds)).pack_into
+        self.dates = [i for i, kind in enumerate(kinds) if kind.kind == "date"]
+        self.texts = [i for i, kind in enumerate(kinds) if kind.kind == "string"]
+
+    def buffers(self) -> Packed:
+        size = len(self.kind)
+        text, ptr, code = np.zeros(0, np.uint8), np.array([0, size]), np.zeros(size, np.int32)
+        numbers = np.zeros(size, np.int64)
+        return Packed(self.attribute, self.kind, numbers, read_only(text), read_only(ptr), code, read_only(code))
+
+    def packed(self, event: Mapping[str, Any], into: Packed) -> Packed | None:
+        """The event as numbers; None for values that are not plain after all."""
+        given = list(event.values())
+        values = [given[at] for at in self.at]
+        for i in self.dates:
+            values[i] = values[i].toordinal() - _EPOCH
+        try:
+            if self.texts:
+                data = b""
+                for i in self.texts:
+                    data += values[i].encode()
+                    values[i] = len(data)
+                into = into._replace(text=np.frombuffer(data, np.uint8))
+            self.pack(into.number.data, 0, *values)
+        except (UnicodeEncodeError, struct.error):  # no text in UTF-8, or no int64
+            return None
+        return into
+
+
+class Shapes(threading.local):
+    """The shapes of events of one schema that a thread has met."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._known: dict[Key, tuple[Shape, Packed | None]] = {}
+
+    def packed(self, event: Mapping[str, Any], strict: bool) -> Packed | None:
+        """The event, if one like it has been ``met`` and its values are plain."""
+        known = self._known.get((tuple(event), tuple(map(type, event.values()))))
+        if known is None or known[1] is None or (strict and known[0].strange):
+            return None
+        return known[0].packed(event, known[1])
+
+    def meet(self, event: Mapping[str, Any]) -> None:
+        """Know events like this one, which has gone the other way: all its keys have been looked at."""
+        key = (tuple(event), tuple(map(type, event.values())))
+        if len(self._known) < _MOST and key not in self._known:
+            shape = Shape(self._schema, key)
+            packed = None
+            if shape.plain:
+                packed = shape.buffers()
+            self._known[key] = shape, packed
+
+
+def _is_plain(kind: AttributeType, given: type) -> bool:
+    return not kind.multi and _PLAIN.get(kind.kind) is given
+
+
+def _what(kind: AttributeType) -> int:
+    if kind.kind == "float":
+        return FLOAT32 if kind.name == "float32" else DOUBLE
+    return TEXT if kind.kind == "string" else NUMBER
