@@ -296,9 +296,10 @@ class Durable:
                 if not self._log.why_broken:  # else what is there shows when it is read
                     self._note_size()
             except OSError as error:
+                left = self._log.why_broken or "no change is lost"
                 raise StorageError(
-                    f"cannot write to {str(self._folder)!r}: {error.strerror}; no change is lost: make room or check "
-                    "the disk, and close it again"
+                    f"cannot write to {str(self._folder)!r}: {error.strerror}; {left}: make room or check the disk, "
+                    "and close it again"
                 ) from error
             self._give_up(f"{str(self._folder)!r} is closed; open it again to change it")
 

@@ -178,6 +178,7 @@ def test_damage(masters: Callable[[int], Master], tmp_path: Path) -> None:
     print(attack(masters, rounds(6000), 1, tmp_path))
 
 
+@pytest.mark.long
 def test_logs_whose_records_are_moved(masters: Callable[[int], Master]) -> None:
     """With right hashes they are another history, which may be one."""
     master = masters(1)

@@ -126,9 +126,8 @@ def test_records_that_are_wrong(folder: Path) -> None:
     held = payloads(content)
     harmless = put_together({**FACTS, "arrays": {"removed.ids": ["|i8", 1]}}, bytes(8))  # the order of this machine
     for number, record in enumerate(RECORDS):
-        for records in ([record], [*held, record], [*held, record, *held]):
-            path.write_bytes(forged(content, records))
-            assert tried(folder) or record == harmless, (number, record[:200])
+        path.write_bytes(forged(content, [*held, record] if number % 2 else [record, *held]))
+        assert tried(folder) or record == harmless, (number, record[:200])
 
 
 def test_what_is_added_is_of_the_index(folder: Path, tmp_path: Path) -> None:
@@ -157,9 +156,9 @@ def test_heads_of_records(folder: Path) -> None:
     content = path.read_bytes()
     right = histories.state(gm.load(folder, device="cpu"))
     end = len(payloads(content)) + log._FILE.unpack_from(content)[1]
-    for size in (0, 1, 100, 1 << 40, (1 << 63) - 1, (1 << 64) - 1):
-        for number in (0, end, end + 1, end + 2, (1 << 64) - 1):
-            for synced in (0, len(content) + 1, (1 << 64) - 1):
+    for size in (0, 100, 1 << 40, (1 << 64) - 1):
+        for number in (end, end + 1, (1 << 64) - 1):
+            for synced in (0, (1 << 64) - 1):
                 head = log._HEAD.pack(log._MAGIC, number, size, synced)
                 path.write_bytes(content + head + log._check(head) + bytes(100))
                 with bounded():

@@ -195,7 +195,7 @@ def run(index: str, count: int, steps: int) -> None:
 
 
 def test_a_history_equals_a_dict(eager: None) -> None:
-    run("auto", 4, 15)
+    run("auto", 3, 12)
 
 
 @pytest.mark.parametrize("index", later(*INDEXES, "auto"))
