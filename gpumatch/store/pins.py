@@ -185,7 +185,10 @@ def refuse(folder: Path, query: str, state: str, why: str) -> bool:
 
 def accept(folder: Path, query: str) -> None:
     """Forget what it has refused."""
-    disk.remove(path_of(folder, query, 0).with_name(_REFUSED))
+    path = path_of(folder, query, 0).with_name(_REFUSED)
+    if path.exists():
+        with _reported(path):
+            disk.remove(path)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -230,6 +231,18 @@ def test_neither_new_nor_old(tmp_path: Path) -> None:
     with pytest.raises(gm.StorageError, match="is not a saved index"):
         at(tmp_path, 1)
     assert pins.batches(tmp_path, QUERY) == [0]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path).add({"a": "x > 1"})
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for name in ("mkdir", "unlink", "link", "rename", "replace"):
+        monkeypatch.setattr(os, name, fail)
+    with pytest.raises(gm.StorageError, match=rf"cannot write '.*{QUERY}/3': Read-only file system; .*follow=False"):
+        at(tmp_path, 3)
 
 
 def test_tasks_that_belong_to_no_batch(tmp_path: Path) -> None:

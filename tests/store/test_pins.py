@@ -88,6 +88,7 @@ def test_of_many_at_once_one_decides(tmp_path: Path) -> None:
     assert sum(is_new for _, is_new in found) == 1
 
 
+@pytest.mark.long
 def test_pinned_versions_stay_when_the_log_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "SCANNED", 10)  # large calls lie in files of their own
     monkeypatch.setattr(durable, "_ROWS", 10**9)
