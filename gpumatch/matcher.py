@@ -549,6 +549,7 @@ class Matcher:
             "schema": self.schema.to_dict(),
             "index": "auto" if self._requested is None else self._requested.to_dict(),
             "memory_limit": self._memory_limit,
+            "routes": self._store.routes,
         }
 
     def _covering(self, source: Source) -> Attributes:

@@ -84,6 +84,12 @@ def open(
         raise ValueError(f"mode is 'a' (read and change) or 'r' (read), found {mode!r}")
     if fsync not in FSYNCS:
         raise ValueError(f"fsync is 'always', 'batch' or 'never', found {fsync!r}")
+    if isinstance(keep, bool) or not isinstance(keep, (int, float)) or not keep >= 0:
+        raise ValueError(f"keep is a number of seconds, at least 0, found {keep!r}")
+    if mode == "r" and (fsync != "always" or keep != KEEP):
+        raise ValueError("fsync= and keep= are for mode 'a': a reader writes nothing")
+    if not is_uri(path):
+        path = Path(path).absolute()  # the program may go to another folder
     if mode == "a":
         try:
             found = _open_writer(path, schema, index, device, memory_limit, background, mmap, verify, fsync, keep)
@@ -132,14 +138,15 @@ def _open_writer(
     fsync: Fsync,
     keep: float,
 ) -> Matcher:
+    # First, since wrong arguments should leave no folder.
+    new = None if schema is None else Matcher(schema, index or "auto", device, memory_limit)
     folder = _writable(path, schema)
     with locks.locked(folder):
         lock = locks.take_lock(folder, os.O_RDWR | os.O_CREAT)
     try:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        if not (folder / manifests.MANIFEST).exists():
-            new = Matcher(schema or {}, index or "auto", device, memory_limit)
+        if new is not None and not (folder / manifests.MANIFEST).exists():
             directory.write_manifest(folder, {**new._meta(Snapshot()), "segments": []})
         stored = directory.read(folder, mmap, verify)
         matcher = _matcher_for(stored, device, background)
@@ -162,6 +169,11 @@ def _writable(path: str | os.PathLike[str], schema: SchemaLike | None) -> Path:
         )
     folder = Path(path)
     if not (folder / manifests.MANIFEST).exists():
+        if rest := manifests.remains(folder):
+            raise StorageError(
+                f"{str(folder)!r} has files of an index, such as {rest[0]!r}, but no {manifests.MANIFEST}: restore it "
+                "from a copy, or remove the folder"
+            )
         if schema is None:
             raise StorageError(f"there is no index at {str(folder)!r}; give a schema= to make one, or check the path")
         return directory.make(folder)

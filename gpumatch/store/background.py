@@ -7,9 +7,19 @@ import threading
 from collections.abc import Callable
 from weakref import WeakMethod
 
+from gpumatch.errors import GpumatchError
+
 LOG = logging.getLogger("gpumatch")
 _LINGER = 0.05  # seconds that the thread waits for more to do: whoever starts another one waits for it
 FAILED = "gpumatch could not merge what was added, which is searched as it is; it tries again after the next change"
+
+
+def report(error: Exception) -> None:
+    """Log what has failed, without a traceback if it explains itself."""
+    if isinstance(error, GpumatchError):
+        LOG.error("%s", error)
+    else:
+        LOG.exception(FAILED)
 
 
 class Background:
@@ -44,8 +54,8 @@ class Background:
             try:
                 more = step is not None and step()
                 self._has_failed = False
-            except Exception:
-                LOG.exception(FAILED)
+            except Exception as error:
+                report(error)
                 more, self._has_failed = False, True
             del step
             if more:

@@ -244,6 +244,8 @@ def _unreadable(error: OSError | StorageError) -> StorageError:
 
 
 def _read_version(folder: Path, name: str, mmap: bool, verify: Verify, known: Collection[str]) -> Stored:
+    if not isinstance(name, str):
+        raise ValueError(f"version is the name of one, such as '12-9f86d081', found {name!r}")
     number = name.partition("-")[0]
     manifests = written(folder) if folder.is_dir() else []
     if not manifests:

@@ -296,12 +296,13 @@ class Durable:
                 if not self._log.why_broken:  # else what is there shows when it is read
                     self._note_size()
             except OSError as error:
-                left = self._log.why_broken or "no change is lost"
-                raise StorageError(
-                    f"cannot write to {str(self._folder)!r}: {error.strerror}; {left}: make room or check the disk, "
-                    "and close it again"
-                ) from error
-            self._give_up(f"{str(self._folder)!r} is closed; open it again to change it")
+                if self._log.why_broken:
+                    raise StorageError(
+                        f"{str(self._folder)!r} is closed, but {self._log.why_broken}: {error.strerror}; check the disk"
+                    ) from error
+                LOG.warning("%r is closed, but its manifest could not be written: %s", str(self._folder), error)
+            finally:
+                self._give_up(f"{str(self._folder)!r} is closed; open it again to change it")
 
     def _note_size(self) -> None:
         """Have the manifest say how long the log is: from now on it is damaged if it is shorter."""

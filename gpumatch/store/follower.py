@@ -38,6 +38,7 @@ def restore(
                 found.append((same, removed_from(arrays)))
         check_kinds([segment for segment, _ in found])
     store.restore(Snapshot(tuple(segment for segment, _ in found), tuple(gone for _, gone in found)))
+    store.routes = store.routes or bool(stored.meta.get("routes"))
     for change in stored.changes:
         replay(store, attributes, change, stored.full)
     return [segment for segment, _ in found]

@@ -175,6 +175,8 @@ class Log:
         """All of it or nothing."""
         if self.why_broken:
             raise OSError(errno.EIO, self.why_broken)
+        if os.fstat(self._descriptor).st_nlink == 0:
+            raise OSError(errno.ENOENT, "its log was removed, or the folder; open it again")
         before = self.position
         head = _HEAD.pack(_MAGIC, before.number + 1, len(payload), self.synced)
         chain = _chained(before.chain, head, payload)

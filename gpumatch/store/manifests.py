@@ -33,7 +33,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         content = _content(folder / MANIFEST)
     except FileNotFoundError:
-        what = "is not a saved index: it has no manifest.json" if folder.is_dir() else "does not exist"
+        what = "is not a saved index: it has no manifest.json" if folder.is_dir() else "does not exist; check the path"
         raise StorageError(f"{str(folder)!r} {what}") from None
     except NotADirectoryError:
         raise StorageError(f"{str(folder)!r} is a file; a saved index is a directory") from None
@@ -207,6 +207,12 @@ def is_file(name: str) -> bool:
     name = name if draft is None else draft[1]
     own = _OWN_FILE.fullmatch(name) or _KEPT.fullmatch(name) or log_number(name) is not None or name in (LOCK, PINS)
     return bool(own) or (draft is not None and name == MANIFEST)
+
+
+def remains(folder: Path) -> list[str]:
+    """Files of an index that are more than what a crash leaves before there is its first manifest."""
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    return [name for name in names if is_file(name) and name != LOCK and not _DRAFT.fullmatch(name)]
 
 
 def is_shard(name: str) -> bool:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from gpumatch.arrays import Array, pointers
 from gpumatch.errors import GpumatchError, IdError, LimitError, UnknownIdError
-from gpumatch.store.background import FAILED, LOG, Background
+from gpumatch.store.background import Background, report
 from gpumatch.store.merging import SCANNED, WORTH, Job, crowded, due, due_new, is_new, runs, unindexed
 from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
@@ -338,8 +338,8 @@ class Store:
                 pass
             while self._background is None and self._tidy():
                 pass
-        except Exception:
-            LOG.exception(FAILED)
+        except Exception as error:
+            report(error)
             return
         is_due = self.journal is not None and self.journal.is_due()
         if self._background is not None and (is_due or due(self._state, ()) is not None):

@@ -219,7 +219,7 @@ def test_log(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line[0] for line in lines] == list(expected)[::-1]
     assert [tuple(line[2:]) for line in lines[:-1]] == rows[:0:-1]
     assert all(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d[+-]", line[1]) for line in lines[:-1])
-    assert "loads any of these 4 versions" in shown
+    assert "loads any of them, 4 in all" in shown
     for version, held in expected.items():
         loaded = gm.load("idx", version=version)
         assert {name: str(loaded[name]) for name in loaded} == held

@@ -176,8 +176,6 @@ def test_a_full_disk_at_the_beginning_and_at_the_end(tmp_path: Path, monkeypatch
             made(tmp_path / "new")
         with pytest.raises(gm.StorageError, match=r"cannot save in .*No space left on device; the index that was ther"):
             matcher.save(tmp_path / "saved")
-        with pytest.raises(gm.StorageError, match="No space left on device; no change is lost: make room"):
-            writer.close()
         with pytest.raises(gm.StorageError, match="nothing of it was made"):
             writer.add({3: "x > 3"}, destination="d")
         with pytest.raises(gm.SchemaError, match="no subscription has a destination"):

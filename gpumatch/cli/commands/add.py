@@ -32,9 +32,9 @@ def run(args: argparse.Namespace) -> None:
         table = table.set_column(at, args.id, ids_like(matcher, table.column(at)))
         gathered = matcher._gathering()  # so that it is one change, however long the file is
         rejected = add_rows(gathered, table, args, "reading")
-        if not args.upsert:
-            rejected += matcher._conflicts(gathered)
-        hint = "" if args.upsert else ", or change those that exist with --upsert"
+        conflicts = [] if args.upsert else matcher._conflicts(gathered)
+        rejected += conflicts
+        hint = ", or change those that exist with --upsert" if conflicts else ""
         check_rejected(rejected, len(table), args, "nothing was added", hint)
         before = len(matcher)
         matcher._take(gathered, args.upsert)

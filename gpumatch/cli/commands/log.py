@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
         raise gm.StorageError(f"{shown(args.index)!r} is in an object store, which keeps no log; see 'gpumatch info'")
     entries = history(Path(args.index))
     print_table(("version", "time", "call", "added", "removed"), [_row(it) for it in entries[::-1]], args.last)
-    print(f"gm.load({args.index!r}, version=…) loads any of these {len(entries):,} versions")
+    print(f"gm.load({args.index!r}, version=…) loads any of them, {len(entries):,} in all")
 
 
 def _row(entry: Entry) -> tuple[str, str, str, str, str]:

@@ -1,0 +1,114 @@
+"""What happens around an index in a folder: the program moves, files vanish, disks are full when it is closed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpumatch as gm
+from gpumatch.store import disk
+
+SCHEMA = {"x": "int64"}
+EVENT = {"x": 5}
+
+
+def test_the_program_goes_to_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with gm.open("idx", "a", schema=SCHEMA) as made:
+            made.add({name: "x > 1"})
+    monkeypatch.chdir(tmp_path / "a")
+    writer, reader = gm.open("idx", "a", background=False, keep=0), gm.open("idx")
+    monkeypatch.chdir(tmp_path / "b")
+    writer.add({"new": "x > 1"})
+    writer.compact()
+    assert reader.refresh()
+    assert list(reader) == ["a", "new"]
+    writer.close()
+    assert list(gm.load(tmp_path / "a" / "idx")) == ["a", "new"]
+    assert list(gm.load("idx")) == ["b"]
+
+
+@pytest.mark.parametrize("folds", [0, 2])
+def test_a_lost_manifest_is_no_new_index(tmp_path: Path, folds: int) -> None:
+    with gm.open(tmp_path, "a", schema=SCHEMA, background=False, keep=0) as made:
+        made.add({"a": "x > 1"})
+        for _ in range(folds):
+            made.compact()
+    (tmp_path / "manifest.json").unlink()
+    names = sorted(os.listdir(tmp_path))
+    for schema in (SCHEMA, None):
+        with pytest.raises(gm.StorageError, match=r"has files of an index, such as .* but no manifest\.json: restore"):
+            gm.open(tmp_path, "a", schema=schema)
+    assert sorted(os.listdir(tmp_path)) == names
+
+
+def test_what_a_crash_leaves_before_the_first_manifest_is_no_index(tmp_path: Path) -> None:
+    (tmp_path / "writer.lock").write_text("process 1 on x")
+    (tmp_path / ".manifest.json.1.tmp").write_text("{")
+    with gm.open(tmp_path, "a", schema=SCHEMA) as made:
+        made.add({"a": "x > 1"})
+    assert list(gm.load(tmp_path)) == ["a"]
+
+
+def test_wrong_arguments_leave_no_folder(tmp_path: Path) -> None:
+    for wrong in ({"schema": {"x": "int65"}}, {"schema": SCHEMA, "index": "nope"}):
+        with pytest.raises(gm.SchemaError):
+            gm.open(tmp_path / "idx", "a", **wrong)  # type: ignore[arg-type]
+    for keep in ("1h", None, float("nan"), -1, True):
+        with pytest.raises(ValueError, match="keep is a number of seconds"):
+            gm.open(tmp_path / "idx", "a", schema=SCHEMA, keep=keep)  # type: ignore[arg-type]
+    for ignored in ({"fsync": "never"}, {"keep": 5}):
+        with pytest.raises(ValueError, match="are for mode 'a'"):
+            gm.open(tmp_path / "idx", "r", **ignored)  # type: ignore[arg-type]
+    assert not (tmp_path / "idx").exists()
+    gm.Matcher(SCHEMA).save(tmp_path / "idx")
+    with pytest.raises(ValueError, match="version is the name of one, such as '12-9f86d081', found 1"):
+        gm.load(tmp_path / "idx", version=1)  # type: ignore[arg-type]
+
+
+def test_destinations_that_are_gone(tmp_path: Path) -> None:
+    writer = gm.open(tmp_path / "idx", "a", schema=SCHEMA, background=False)
+    writer.add({"a": "x > 1"}, destination="d")
+    writer.add({"plain": "x > 1"})
+    writer.remove(["a"])
+    for _ in range(2):
+        for matcher in (writer, gm.load(tmp_path / "idx"), gm.open(tmp_path / "idx")):
+            assert list(matcher.destinations([EVENT])) == [[]]
+        writer.compact()  # now it is the manifest that knows
+    gm.load(tmp_path / "idx").save(tmp_path / "saved")
+    assert list(gm.load(tmp_path / "saved").destinations([EVENT])) == [[]]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_log_that_was_removed(tmp_path: Path, whole: bool) -> None:
+    writer = gm.open(tmp_path / "idx", "a", schema=SCHEMA, background=False)
+    writer.add({"a": "x > 1"})
+    if whole:
+        shutil.rmtree(tmp_path / "idx")
+    else:
+        (tmp_path / "idx" / "changes-1.log").unlink()
+    with pytest.raises(gm.StorageError, match="its log was removed, or the folder; open it again"):
+        writer.add({"b": "x > 1"})
+    assert list(writer) == ["a"]
+
+
+def test_closing_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    writer = gm.open(tmp_path, "a", schema=SCHEMA, background=False)
+    writer.add({"a": "x > 1"})
+
+    def fail(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write", fail)
+        writer.close()
+    assert "is closed, but its manifest could not be written" in caplog.text
+    with gm.open(tmp_path, "a") as again:
+        assert list(again) == ["a"]
