@@ -15,6 +15,7 @@ from gpumatch.kernels.atree_build import NEGATED, NEST
 from gpumatch.kernels.bits import trailing_zeros
 from gpumatch.kernels.compile import driver, maker, scalar
 from gpumatch.kernels.dag import AND
+from gpumatch.kernels.frames import framed
 from gpumatch.kernels.postings import LEVELS, reach_entry
 from gpumatch.kernels.rows import grow, sort_unique
 from gpumatch.kernels.words import WORDS, and_words, cut_words, or_words
@@ -268,15 +269,24 @@ def sort_rows(offsets, out, n_rows):
         sort_unique(out, offsets[e], offsets[e + 1], words, summary)
 
 
+@maker
+def framed_programs(frame):
+    """Programs of units, and the units that wait for nodes, of the frame of an index."""
+    programs = (framed(frame, 7, np.int64), framed(frame, 8, np.int32))
+    return (*programs, framed(frame, 9, np.int64), framed(frame, 10, np.int32))
+
+
 @driver
-def match_atree(events, rows, leaves, programs, sizes, scratch):
+def match_atree(events, rows, frame, sizes, scratch):
     """Rows that at most 512 events satisfy, as offsets and rows, ascending and without repeats in an event.
 
     Clauses with a negative row are skipped. ``scratch`` are slots of nodes and marks of units, all zero before
     and after, and buffers, which are returned, since they may have grown; the one for shared rows is all zero, too.
     """
     clause_row, n_rows, once = rows
-    directory, node_ptr, waiting, piece_node, piece_lo, piece_hi, base = leaves
+    directory, node_ptr, waiting = framed(frame, 0, np.uint64), framed(frame, 1, np.int64), framed(frame, 2, np.int32)
+    pieces = (framed(frame, 3, np.int32), framed(frame, 4, np.int32), framed(frame, 5, np.int32))
+    base, programs = framed(frame, 6, np.int32), framed_programs(frame)
     n_leaves, n_inner, always = sizes
     slot, live, todo, summary, values, found, had = scratch
     n_events = events[0].size - 1
@@ -288,7 +298,7 @@ def match_atree(events, rows, leaves, programs, sizes, scratch):
     cursor = np.arange(n_events).astype(np.uint64) * CHUNK
     links = (following, cursor, chunks)
     values = set_always(always, n_events, state, values)
-    values = set_leaves(events, directory, (node_ptr, waiting), (piece_node, piece_lo, piece_hi), state, values)
+    values = set_leaves(events, directory, (node_ptr, waiting), pieces, state, values)
     dense = is_dense(live, live_count[0], programs[2], programs[0].size - 1)
     if not dense:
         for i in range(live_count[0]):

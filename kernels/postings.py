@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpumatch.kernels.bits import prefetch, trailing_zeros
-from gpumatch.kernels.compile import driver, scalar
+from gpumatch.kernels.compile import driver, maker, scalar
+from gpumatch.kernels.frames import framed, framed_table
 from gpumatch.kernels.predicates import clause_holds, program_holds
 from gpumatch.kernels.rows import START, grow, sort_unique
 from gpumatch.opcodes import ANY, HI, KIND, LO, RANGE, SET, WIDTH
@@ -395,23 +396,29 @@ def verify(events, e, once, had, found, k, rest, row, clauses, predicates, progr
     return n
 
 
+@maker
+def framed_index(frame):
+    """Attributes, compounds, the directory, postings and clauses without any of the frame of an index."""
+    attributes = (framed(frame, 0, np.bool_), framed(frame, 1, np.int32), framed(frame, 2, np.uint8))
+    compounds = (framed(frame, 3, np.int32), framed(frame, 4, np.int32), framed(frame, 5, np.int32))
+    postings = (framed(frame, 7, np.int64), framed(frame, 8, np.uint32), framed(frame, 9, np.uint64))
+    return attributes, compounds, framed(frame, 6, np.uint64), postings, framed(frame, 10, np.int32)
+
+
 @driver
-def match_postings(
-    events, n_rows, once, attributes, compounds, directory, postings, rest, clauses, predicates, programs
-):
+def match_postings(events, n_rows, once, frame, table, deepest):
     """Rows that events satisfy, as offsets and rows, ascending and without repeats in an event.
 
     Clauses with a negative row are skipped, and with ``once`` those whose row the event has already.
     """
     entry_ptr = events[0]
-    multi, presence, cell_shift = attributes
-    depth = programs[2]
-    node_ptr, filters, heads = postings
+    (multi, presence, cell_shift), compounds, directory, (node_ptr, filters, heads), rest = framed_index(frame)
+    clauses, predicates, programs = framed_table(table, deepest)
     row = np.full(multi.size, -1, np.int32)
     cell = np.full(multi.size + compounds[0].size // LINE, ABSENT, np.uint8)
     words = np.zeros((n_rows >> 6) + 1, np.uint64)
     summary = np.zeros((words.size >> 6) + 1, np.uint64)
-    stack = np.empty(depth + 1, np.uint8)
+    stack = np.empty(deepest + 1, np.uint8)
     found = np.empty(START, np.int64)
     firsts = np.empty(START, np.int64)
     lasts = np.empty(START, np.int64)

@@ -49,6 +49,11 @@ class Snapshot:
         """All pieces; none of them is a source."""
         return self.pieces  # type: ignore[return-value]
 
+    @lazy
+    def is_planned(self) -> bool:
+        """Whether all pieces have an index that was planned, so that searching leaves nothing to do."""
+        return all(isinstance(piece, Segment) and piece.fresh is None for piece in self.pieces)
+
     def __len__(self) -> int:
         """How many subscriptions there are."""
         return int(self.bases[-1])

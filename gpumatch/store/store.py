@@ -94,6 +94,8 @@ class Store:
 
     def searchable(self) -> Snapshot:
         """All subscriptions: those that were there first have an index, those added since may be scanned."""
+        if self._is_live and (state := self._state).is_planned:
+            return state
         while True:
             state = self._state
             rows = _source_rows(state)

@@ -24,6 +24,7 @@ from gpumatch.index.flat import Around, FlatIndex, IndexParams, Kind, Planning, 
 from gpumatch.index.input import Input
 from gpumatch.kernels import atree as kernels
 from gpumatch.kernels import atree_build, dag
+from gpumatch.kernels.frames import Frame
 from gpumatch.kernels.plan import wakings
 from gpumatch.kernels.words import EVENTS
 from gpumatch.opcodes import RANGE
@@ -92,8 +93,7 @@ META = {
 }
 
 
-_LEAVES = ("directory", "node_ptr", "waiting", "piece_node", "piece_lo", "piece_hi", "base")
-_PROGRAMS = ("unit_ptr", "items", "parent_ptr", "parent")
+_FRAMED = tuple(name for name in ARRAYS if name != "level_ptr")
 
 
 class _Graph(NamedTuple):
@@ -341,12 +341,14 @@ def _match_tile(
 ) -> tuple[Array, Array]:
     arrays = index.arrays
     scratch = _scratch(index, work)
+    frame: Frame | None = index.kept.get("frame")
+    if frame is None:
+        frame = index.keep("frame", Frame([arrays[name] for name in _FRAMED]))
     inner = int(arrays["level_ptr"][-1])
     offsets, rows, buffers, evaluated = kernels.match_atree(
         events.arrays(),
         (table.clause_row[index.first : index.last], table.length, once),
-        tuple(arrays[name] for name in _LEAVES),
-        tuple(arrays[name] for name in _PROGRAMS),
+        frame.numbers,
         (len(arrays["parent_ptr"]) - 1 - inner, inner, int(index.meta["always"])),
         scratch,
     )

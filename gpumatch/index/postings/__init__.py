@@ -23,6 +23,7 @@ from gpumatch.index.flat import Around, FlatIndex, IndexParams, Kind, Planning, 
 from gpumatch.index.input import Input
 from gpumatch.index.postings.compound import NO_COMPOUNDS, Compounds, find_compounds
 from gpumatch.kernels import postings as kernels
+from gpumatch.kernels.frames import Frame
 from gpumatch.opcodes import RANGE, WIDTH
 from gpumatch.subscriptions.block import Attributes
 
@@ -196,16 +197,18 @@ def filter_problems(name: str, filters: Array, columns: int) -> Iterator[Problem
 def match(
     index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, once: bool, work: Workspace
 ) -> tuple[Array, Array]:
-    arrays = index.arrays
-    clauses = (table.clause_row, table.clause_ptr, table.clause_program)
-    attributes_of = (attributes.multi, attributes.presence, arrays["cell_shift"])
-    asked, tests = (events.arrays(), table.length, once, attributes_of), (clauses, table.predicates(), table.programs)
+    arrays, asked = index.arrays, (events.arrays(), table.length, once)
     if len(arrays["heads"]) == 0:
-        offsets, rows = kernels.match_rest(*asked, arrays["rest"], *tests)
+        attributes_of = (attributes.multi, attributes.presence, arrays["cell_shift"])
+        clauses = (table.clause_row, table.clause_ptr, table.clause_program)
+        tests = (clauses, table.predicates(), table.programs)
+        offsets, rows = kernels.match_rest(*asked, attributes_of, arrays["rest"], *tests)
     else:
-        compounds = (arrays["lines"], arrays["group_ptr"], arrays["cuts"])
-        postings = (arrays["node_ptr"], arrays["filters"], arrays["heads"])
-        offsets, rows = kernels.match_postings(*asked, compounds, arrays["directory"], postings, arrays["rest"], *tests)
+        frame: Frame | None = index.kept.get("frame")
+        if frame is None:
+            named = (arrays[name] for name in ARRAYS)
+            frame = index.keep("frame", Frame((attributes.multi, attributes.presence, *named)))
+        offsets, rows = kernels.match_postings(*asked, frame.numbers, table.frame.numbers, table.programs[2])
     return offsets, rows
 
 
