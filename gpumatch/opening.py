@@ -154,7 +154,7 @@ def _open_writer(
         segments = restore(matcher._store, matcher._attributes, stored)
         durable.begin(manifests.read_manifest(folder), stored.position, segments)
     except BaseException:
-        os.close(lock)
+        locks.release(lock)
         raise
     matcher._attach(durable)
     return matcher

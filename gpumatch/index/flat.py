@@ -7,6 +7,7 @@ drawing and for rooflines is in separate modules of a kind's package: ``device``
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -72,6 +73,16 @@ class Around(NamedTuple):
 
 
 _counting = threading.Lock()
+
+
+def _after_fork() -> None:
+    """The thread that held the lock may not be there."""
+    global _counting
+    _counting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(slots=True)

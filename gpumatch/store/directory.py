@@ -93,8 +93,8 @@ def write(
         entries = [
             {**facts, "arrays": write_arrays(folder, arrays, number)} for number, (facts, arrays) in enumerate(segments)
         ]
-        pinned = pinned_files(folder)
-        logs = {"log": {"number": _next_log(folder), "bytes": 0}} if pinned else {}
+        pinned, number = pinned_files(folder), _next_log(folder)
+        logs = {"log": {"number": number, "bytes": 0}} if number > 1 else {}
         digest = write_manifest(folder, {"features": [], **meta, **logs, "segments": entries})
         remove_stale(folder, pinned | {file["file"] for entry in entries for file in entry["arrays"].values()})
     return digest
@@ -112,7 +112,9 @@ def _saving(folder: Path) -> Iterator[None]:
 
 
 def _next_log(folder: Path) -> int:
-    """The number of a log that there is not: those of pinned versions stay what they are."""
+    """The number of a log that there is not. Those of pinned versions stay; others may be back after a loss of power,
+    and would continue this index if it is what it was once before.
+    """
     return max((log_number(name) or 0 for name in os.listdir(folder)), default=0) + 1
 
 
@@ -259,7 +261,8 @@ def _read_version(folder: Path, name: str, mmap: bool, verify: Verify, known: Co
             except FileNotFoundError:  # it is being removed
                 continue
             except StorageError as error:  # another manifest may lead there
-                damage = error
+                if manifest["checksum"] in {it["checksum"] for it in written(folder)}:  # else it is being removed
+                    damage = error
     if damage is not None:
         raise damage
     raise StorageError(f"{str(folder)!r} has no version {name!r}, or no longer; 'gpumatch log' lists those that it has")

@@ -77,13 +77,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def link(path: Path, other: Path) -> None:
-    """Give a file a second name, from now on."""
-    remove(other)
-    os.link(path, other)
-    os.utime(other)
-
-
 def truncate(descriptor: int, size: int) -> None:
     os.ftruncate(descriptor, size)
 

@@ -22,7 +22,7 @@ from gpumatch.store import directory, disk, locks, manifests
 from gpumatch.store.background import LOG
 from gpumatch.store.checks import REMOVED, id_columns
 from gpumatch.store.log import START, Change, Files, Log, Position, log_number
-from gpumatch.store.manifests import MANIFEST
+from gpumatch.store.manifests import LOCK, MANIFEST
 from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
 from gpumatch.store.snapshot import Piece, Snapshot
@@ -53,7 +53,7 @@ class Durable:
         fsync: Fsync = "always",
         keep: float = KEEP,
     ) -> None:
-        """``lock``: the descriptor of the folder's, which closing gives back. ``meta``: the facts of a manifest."""
+        """``lock``: that of the folder, which closing gives back. ``meta``: the facts of a manifest."""
         self._folder, self._lock, self._store, self._attributes = folder, lock, store, attributes
         self._meta, self._fsync, self._keep = meta, fsync, keep
         self._why_not = "it is not open"  # nothing can be written
@@ -74,11 +74,13 @@ class Durable:
         """Go on at a position, with the segments of the manifest."""
         for entry, segment in zip(manifest["segments"], segments, strict=True):
             self._remember(segment, {**entry, "arrays": _lasting(entry["arrays"])})
-        self._log = Log(self._folder, position, self._fsync == "always")
+        first, size = manifests.position_of(manifest)
+        durable = size if first.log == position.log and size else START
+        self._log = Log(self._folder, position, self._fsync == "always", durable)
         try:
-            self._records = position.number - manifests.position_of(manifest)[0].number
+            self._records = position.number - first.number
             self._note_files()
-            if not manifests.position_of(manifest)[1]:  # from now on the absence of its log is damage
+            if not size:  # from now on the absence of its log is damage
                 self._write_manifest({key: manifest[key] for key in manifest if key not in _ABOUT}, START)
         except BaseException:
             self._log.close()
@@ -121,16 +123,21 @@ class Durable:
             self._sync_soon()
 
     def _commit(self, change: Change, publish: Callable[[], None]) -> None:
+        payload = change.encode()
         with self._logging:
+            if self._why_not:  # it was closed meanwhile
+                raise StorageError(self._why_not)
+            if not locks.is_lock_of(self._folder, self._lock):
+                raise OSError(errno.ENOENT, f"its {LOCK} was removed, or the folder; open it again")
             before = self._log.position
-            self._log.append(change.encode())
+            self._note(before.log, change.files)
+            self._log.append(payload)
             try:
                 publish()
             except BaseException:
                 self._log.undo(before)
                 raise
             self._records += 1
-            self._note(before.log, change.files)
 
     def _change(self, what: str, removed: Any, piece: Piece | None) -> Change:
         ids = {} if removed is None else id_columns(removed)
@@ -156,7 +163,10 @@ class Durable:
             return
         self._timer = threading.Timer(_BATCH, self._sync)
         self._timer.daemon = True
-        self._timer.start()
+        try:
+            self._timer.start()
+        except RuntimeError:  # the program ends, or the system has no more threads
+            self._sync()
 
     def _sync(self) -> None:
         self._timer = None
@@ -197,7 +207,7 @@ class Durable:
 
     def is_due(self) -> bool:
         """Whether opening the index would have to read much of the log."""
-        if self._why_not or time.monotonic() < self._retry:
+        if self._why_not or self._log.why_broken or time.monotonic() < self._retry:
             return False
         rows = max(_ROWS, len(self._store) // _SHARE)
         return self._records >= _RECORDS or self._rows >= rows or self._log.position.offset >= _BYTES
@@ -209,6 +219,8 @@ class Durable:
                 self._write_version(*self._store.checkpoint(self._rotate))
             except OSError as error:
                 self._retry = time.monotonic() + _RETRY
+                if why := self._why_broken():
+                    raise StorageError(why) from error
                 raise StorageError(
                     f"cannot write a version in {str(self._folder)!r}: {error.strerror}; all changes are in its log, "
                     "nothing is lost: make room or check the disk"
@@ -222,19 +234,26 @@ class Durable:
             ]
             facts = {**self._meta(state), "segments": segments, "version": _version(position)}
             with locks.locked(self._folder):
+                self._check_there()
                 before = manifests.read_manifest(self._folder)
-                disk.link(self._folder / MANIFEST, self._folder / manifests.kept_name(before))
+                disk.replace(self._folder / manifests.kept_name(before), (self._folder / MANIFEST).read_bytes())
                 self._write_manifest({**facts, "log": {"number": position.log}}, START)
                 self._remove_stale()
 
     def _rotate(self) -> Position:
         with self._logging:
-            if self._why_not:
-                raise StorageError(self._why_not)
+            if why := self._why_not or self._why_broken():
+                raise StorageError(why)
+            self._check_there()
             if self._log.position.offset > START:
                 self._log.rotate()
             self._records = self._rows = 0
             return self._log.position
+
+    def _check_there(self) -> None:
+        """What is at the path may be another index by now, which is somebody else's to change."""
+        if not locks.is_lock_of(self._folder, self._lock):
+            raise StorageError(f"{str(self._folder)!r} was removed, or its {LOCK}, while it was open; open it again")
 
     def _stored(self, segment: Segment, gone: Removed | None) -> dict[str, Any]:
         """The entry of a manifest."""
@@ -301,12 +320,15 @@ class Durable:
                         f"{str(self._folder)!r} is closed, but {self._log.why_broken}: {error.strerror}; check the disk"
                     ) from error
                 LOG.warning("%r is closed, but its manifest could not be written: %s", str(self._folder), error)
+            except StorageError as error:
+                LOG.warning("%s", error)
             finally:
                 self._give_up(f"{str(self._folder)!r} is closed; open it again to change it")
 
     def _note_size(self) -> None:
         """Have the manifest say how long the log is: from now on it is damaged if it is shorter."""
         with locks.locked(self._folder):
+            self._check_there()
             manifest = manifests.read_manifest(self._folder)
             if manifest["log"]["number"] == self._log.position.log:  # else a fold has failed since
                 facts = {key: manifest[key] for key in manifest if key not in _ABOUT}
@@ -326,7 +348,7 @@ class Durable:
     def _give_up(self, why: str) -> None:
         self._why_not = why
         self._log.close()
-        os.close(self._lock)
+        locks.release(self._lock)
 
 
 def _is_filed(piece: Piece) -> TypeGuard[Segment]:

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ def restore(
     """Have a store hold what was read; returns the segments of the manifest, of which ``known`` ones are used again."""
     found = []
     with understood():
-        for number, (facts, arrays) in enumerate(stored.segments):
-            same = known.get(manifests.segment_key({**facts, "arrays": stored.files[number]})) if known else None
+        for (facts, arrays), files in zip_longest(stored.segments, stored.files):  # shards have no files here
+            same = known.get(manifests.segment_key({**facts, "arrays": files})) if known and files else None
             if same is None:
                 found.append(segment_from(facts, arrays, attributes, stored.full))
             else:

@@ -12,26 +12,57 @@ from pathlib import Path
 from gpumatch.errors import StorageError
 from gpumatch.store.manifests import LOCK
 
+_held: dict[int, int] = {}  # descriptors of locks, and the processes that opened them
+
+
+def _after_fork() -> None:
+    """A lock lasts until nobody has its descriptor, so a child must not keep what its parent holds."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 
 def check_unused(folder: Path) -> None:
     """Raise if the index is open for writing."""
     with suppress(FileNotFoundError):
-        os.close(take_lock(folder, os.O_RDWR))
+        release(take_lock(folder, os.O_RDWR))
 
 
 def take_lock(folder: Path, flags: int) -> int:
-    """The descriptor of the lock of the folder's writer, which closing it gives back, or the end of the process."""
+    """The descriptor of the lock of the folder's writer, which ``release`` gives back, or the end of the process."""
     descriptor = _open_lock(folder / LOCK, flags)
+    _held[descriptor] = os.getpid()
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = os.read(descriptor, 200).decode(errors="replace") or "another process"
-        os.close(descriptor)
+        release(descriptor)
         raise StorageError(f"{str(folder)!r} is open for writing in {owner}; close it there first") from None
     except BaseException:
-        os.close(descriptor)
+        release(descriptor)
         raise
     return descriptor
+
+
+def release(descriptor: int) -> None:
+    """Give a lock back, even if a child has its descriptor, too. In a child there is nothing to give back."""
+    owner = _held.pop(descriptor, None)
+    if owner is None:
+        return
+    if owner == os.getpid():
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def is_lock_of(folder: Path, descriptor: int) -> bool:
+    """Whether whoever opens the folder now finds this lock, rather than none, or that of another folder."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), (folder / LOCK).lstat())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _open_lock(path: Path, flags: int) -> int:
@@ -46,8 +77,9 @@ def _open_lock(path: Path, flags: int) -> int:
 def locked(folder: Path) -> Iterator[None]:
     """One writer at a time among all threads and processes: each would remove the files that the other is writing."""
     descriptor = os.open(folder, os.O_RDONLY)
+    _held[descriptor] = os.getpid()
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        release(descriptor)

@@ -28,7 +28,7 @@ _FILE_MAGIC, _MAGIC = b"gpumatch log 1\n\0", b"\xf1gmR"
 _FILE = struct.Struct("<16sQ16s")  # magic; number and chain of the version that the log begins with
 _HEAD = struct.Struct("<4sQQQ")  # magic, number, bytes of the payload, bytes of the file that were on disk
 _CHECK, CHAIN = 8, 16
-_AT_ONCE = 1 << 20  # bytes that are searched for what follows damage
+_AT_ONCE = 1 << 20  # bytes that are read or written together
 START = _FILE.size + _CHECK  # where the first record begins
 _NAME = re.compile(r"changes-(\d+)\.log")
 _TYPE = re.compile(r"[|<][biuf][1248]")
@@ -136,8 +136,11 @@ class Log:
     ``why_broken``: nothing more can be appended, since nobody knows what is on disk; empty if somebody does.
     """
 
-    def __init__(self, folder: Path, position: Position, always: bool) -> None:
-        """``always``: each record is on disk when ``append`` returns. What follows the position in the folder goes."""
+    def __init__(self, folder: Path, position: Position, always: bool, durable: int = START) -> None:
+        """``always``: each record is on disk when ``append`` returns. What follows the position in the folder goes.
+
+        ``durable``: how much of the position's log is known to be on disk.
+        """
         while _begins_with(folder, following := position._replace(log=position.log + 1, offset=0)):
             position = following  # it was begun, and nothing was appended
         self._folder, self._always, self.position, self.why_broken = folder, always, position, ""
@@ -149,13 +152,21 @@ class Log:
         if position.offset <= START or not path.exists():
             self._create()
         else:
-            self._cut(path)
+            self._cut(path, durable)
         self.synced = self.position.offset
 
-    def _cut(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDWR)
+    def _cut(self, path: Path, durable: int) -> None:
+        """Have what was read on disk, and nothing else.
+
+        It is written again: if syncing it has failed before, the system has it, but would not try that once more.
+        """
+        descriptor, end = os.open(path, os.O_RDWR), self.position.offset
         try:
-            disk.truncate(descriptor, self.position.offset)
+            disk.truncate(descriptor, end)
+            for at in range(durable, end, _AT_ONCE):
+                content = os.pread(descriptor, min(_AT_ONCE, end - at), at)
+                os.lseek(descriptor, at, os.SEEK_SET)
+                disk.write(descriptor, content)
             disk.sync(descriptor)
         except BaseException:
             os.close(descriptor)
@@ -229,6 +240,7 @@ class Log:
 
     def close(self) -> None:
         os.close(self._descriptor)
+        self._descriptor = -1  # its number may be that of another file soon
 
 
 # Reading
@@ -246,6 +258,8 @@ def read_log(folder: Path, position: Position, durable: int = 0) -> Iterator[tup
                 raise _damaged(folder, position, "it is missing, or does not continue the version of the manifest")
             return  # logs are those of an index that was here before
         position = position._replace(offset=START)
+    elif not _leads_to(folder, position):
+        raise _damaged(folder, position, "what was read before is there no more")
     while True:
         # Looked for first: nothing is appended to a log once there is the next.
         is_last = not (folder / log_name(position.log + 1)).exists()
@@ -324,6 +338,15 @@ def _begins_with(folder: Path, position: Position) -> bool:
         return False
     head = _FILE.pack(_FILE_MAGIC, position.number, position.chain)
     return found == head + _check(head)
+
+
+def _leads_to(folder: Path, position: Position) -> bool:
+    """Whether a log still has what was read of it. A change that could not be synced is taken back."""
+    if position.offset == START:
+        return _begins_with(folder, position)
+    with disk.plain(folder / log_name(position.log)) as file:
+        file.seek(position.offset - CHAIN)
+        return file.read(CHAIN) == position.chain
 
 
 def _damaged(folder: Path, position: Position, why: str) -> StorageError:

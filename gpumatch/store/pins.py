@@ -57,7 +57,8 @@ def read(folder: Path, query: str, batch: int) -> Pin | None:
     """The pin of a batch; None if it has none."""
     path = path_of(folder, query, batch)
     try:
-        content = path.read_bytes()
+        with disk.plain(path) as file:
+            content = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:

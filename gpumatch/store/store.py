@@ -494,6 +494,8 @@ def _replaced(now: Snapshot, before: Snapshot, job: Job, built: Piece) -> Snapsh
     place = next(at for at, (piece, _) in enumerate(pairs) if id(piece) in run)
     if any(id(piece) not in run for piece, _ in pairs[place : place + len(there)]):
         return now  # it was read anew, with some of the pieces as they are after another merge
+    if any(_is_back(before.removed[at], gone) for at, gone in there.items()):
+        return now  # an earlier version was read
     bases = pointers(np.array(before.live[job.first : job.last]))
     removed = [np.zeros(0, np.int64)]
     for at, base in zip(range(job.first, job.last), bases[:-1], strict=True):
@@ -507,6 +509,11 @@ def _replaced(now: Snapshot, before: Snapshot, job: Job, built: Piece) -> Snapsh
     snapshot = Snapshot(tuple(piece for piece, _ in pairs), tuple(gone for _, gone in pairs))
     rows = np.concatenate(removed)
     return snapshot.without(np.full(len(rows), place), rows)
+
+
+def _is_back(gone: Removed | None, now: Removed | None) -> bool:
+    """Whether a row that was removed lives now."""
+    return gone is not None and gone is not now and (now is None or bool((gone.mask & ~now.mask).any()))
 
 
 def _built_as(source: Source, before: Source, built: Piece) -> Piece | None:

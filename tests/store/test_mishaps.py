@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_a_log_that_was_removed(tmp_path: Path, whole: bool) -> None:
         shutil.rmtree(tmp_path / "idx")
     else:
         (tmp_path / "idx" / "changes-1.log").unlink()
-    with pytest.raises(gm.StorageError, match="its log was removed, or the folder; open it again"):
+    with pytest.raises(gm.StorageError, match=r"its (log|writer\.lock) was removed, or the folder; open it again"):
         writer.add({"b": "x > 1"})
     assert list(writer) == ["a"]
 
@@ -112,3 +113,33 @@ def test_closing_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "is closed, but its manifest could not be written" in caplog.text
     with gm.open(tmp_path, "a") as again:
         assert list(again) == ["a"]
+
+
+def test_no_thread_to_sync_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = gm.open(tmp_path, "a", schema=SCHEMA, background=False, fsync="batch")
+    synced = []
+    original = disk.sync
+    monkeypatch.setattr(disk, "sync", lambda descriptor: (synced.append(len(writer)), original(descriptor)))
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", fail)
+    for number in range(3):
+        writer.add({number: "x > 1"})
+    assert synced == [1, 2, 3]
+
+
+def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "link", fail)
+    with gm.open(tmp_path, "a", schema=SCHEMA, background=False) as writer:
+        writer.add({"a": "x > 1"})
+        first = writer.version
+        writer.compact()
+        writer.add({"b": "x > 1"})
+        writer.compact()
+    assert list(gm.load(tmp_path)) == ["a", "b"]
+    assert list(gm.load(tmp_path, version=first)) == ["a"]

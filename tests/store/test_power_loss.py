@@ -167,6 +167,28 @@ def test_a_change_that_failed_does_not_come_back(tmp_path: Path, monkeypatch: py
         assert list(gm.load(tmp_path / str(look), device="cpu")) == [1]
 
 
+def test_what_could_not_be_synced_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later sync succeeds though it does not write what the one before should have written."""
+    disk = Disk(tmp_path / "idx")
+    monkeypatch.setattr(disks_of_store, "os", disk)
+    monkeypatch.setattr(durable, "_BATCH", 3600.0)
+    given: dict[str, Any] = {"schema": histories.SCHEMA, "background": False, "fsync": "batch"}
+    matcher = gm.open(tmp_path / "idx", "a", **given)
+    matcher.add({1: "x > 1"})
+    disk.failure = Failure(1, errno.EIO, only="fsync")
+    with pytest.raises(gm.StorageError, match="earlier changes could not be put on disk; open the folder again"):
+        matcher.flush()
+    matcher.close()
+    matcher = gm.open(tmp_path / "idx", "a", **given)
+    assert list(matcher) == [1]
+    matcher.add({2: "x > 2"})
+    matcher.flush()
+    rng = np.random.default_rng(0)
+    for look in range(20):
+        disk.after_power_loss(len(disk.ops), rng, tmp_path / str(look))
+        assert list(gm.load(tmp_path / str(look), device="cpu")) == [1, 2]
+
+
 @pytest.mark.long
 def test_every_moment_of_a_fold(tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of large segments some rows are removed, which is in files of its own."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
+from gpumatch import opening
 from gpumatch.store import directory, disk, durable, log, merging, store
 from tests.store import histories
 
@@ -63,10 +64,84 @@ def test_the_end_of_a_save_over_an_index_with_logs(tmp_path: Path) -> None:
     assert list(gm.load(tmp_path / "idx")) == [9]
     with made(tmp_path / "idx") as again:
         again.add({10: "x > 10"})
-        assert len(list((tmp_path / "idx").glob("changes-*.log"))) == 1
         again.compact()
+        assert {path.name for path in (tmp_path / "idx").glob("changes-*.log")} == {"changes-5.log", "changes-6.log"}
         again.add({11: "x > 11"})
     assert list(gm.load(tmp_path / "idx")) == [9, 10, 11]
+
+
+def test_logs_that_are_back_after_the_same_index_was_saved_again(tmp_path: Path) -> None:
+    """That they were removed may not have been on disk when the power failed."""
+    saved = gm.Matcher(histories.SCHEMA)
+    saved.add(FEW)
+    saved.save(tmp_path / "idx")
+    with made(tmp_path / "idx") as matcher:
+        matcher.add({3: "x > 3"})
+    shutil.copytree(tmp_path / "idx", tmp_path / "before")
+    saved.save(tmp_path / "idx")
+    for path in (tmp_path / "before").glob("changes-*.log"):
+        shutil.copy(path, tmp_path / "idx")
+    assert list(gm.load(tmp_path / "idx")) == [1, 2]
+    with made(tmp_path / "idx") as matcher:
+        matcher.add({4: "x > 4"})
+    assert list(gm.load(tmp_path / "idx")) == [1, 2, 4]
+
+
+def test_a_change_that_a_reader_saw_and_that_was_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another of the same size takes its place."""
+    matcher = made(tmp_path)
+    matcher.add(FEW)
+    reader, original = gm.open(tmp_path), disk.sync
+
+    def sync(descriptor: int) -> None:
+        monkeypatch.setattr(disk, "sync", original)
+        assert reader.refresh()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(disk, "sync", sync)
+    with pytest.raises(gm.StorageError, match="nothing of it was made"):
+        matcher.add({3: "x > 3"})
+    assert list(reader) == [1, 2, 3]
+    matcher.add({4: "x > 4"})
+    assert reader.refresh()
+    assert list(reader) == [1, 2, 4]
+    assert reader.version == matcher.version
+    assert not reader.refresh()
+
+
+def test_folding_a_log_that_could_not_be_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a change that was refused: what follows it would belong to nothing."""
+    matcher = made(tmp_path)
+    matcher.add(FEW)
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync", fail)
+        patch.setattr(disk, "truncate", fail)
+        with pytest.raises(gm.StorageError, match="whether it was made shows when the folder is opened again"):
+            matcher.add({3: "x > 3"})
+    assert not folder_of(matcher).is_due()
+    with pytest.raises(gm.StorageError, match="an earlier change could not be taken back; open the folder again"):
+        matcher.compact()
+    matcher.close()
+    assert list(gm.load(tmp_path)) == [1, 2, 3]
+    with made(tmp_path) as again:
+        again.add({4: "x > 4"})
+    assert list(gm.load(tmp_path)) == [1, 2, 3, 4]
+
+
+def test_an_index_with_shards_takes_the_place_of_one_that_is_read(tmp_path: Path) -> None:
+    matcher = gm.Matcher(histories.SCHEMA)
+    matcher.add(FEW)
+    matcher.save(tmp_path)
+    reader = gm.open(tmp_path)
+    matcher.add({3: "x > 3"})
+    matcher.save(tmp_path / "shard-0-0123456789abcdef")
+    directory.write_shards(tmp_path, ["shard-0-0123456789abcdef"])
+    assert reader.refresh()
+    assert list(reader) == [1, 2, 3]
 
 
 def test_a_log_that_is_closed_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +208,35 @@ def test_a_refresh_while_the_reader_merges(tmp_path: Path, monkeypatch: pytest.M
     reader.compact()
     assert histories.state(reader) == histories.state(matcher)
     assert not reader.refresh()
+
+
+def test_an_earlier_version_while_the_reader_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was removed when the merge began lives in it."""
+    for module in (merging, store):
+        monkeypatch.setattr(module, "SCANNED", 6)
+    matcher = made(tmp_path)
+    for first in (0, 100):
+        matcher.add_ranges(np.arange(first, first + 20), {"x": (np.arange(20), None)})
+    matcher._store.restore(matcher._store._state)
+    folder_of(matcher).fold()
+    before = matcher.version
+    assert before is not None
+    right = histories.state(matcher)
+    matcher.remove([3, 7, 105])
+    reader, follower = opening.follow(tmp_path, "cpu")
+    assert len(reader._store._state.pieces) == 2
+    build = reader._store.build
+
+    def slow(source: Any, patient: bool) -> Any:
+        monkeypatch.setattr(reader._store, "build", build)
+        follower.move(before)
+        return build(source, patient)
+
+    monkeypatch.setattr(reader._store, "build", slow)
+    reader.compact()
+    assert histories.state(reader) == right
+    assert reader.refresh()
+    assert histories.state(reader) == histories.state(matcher)
 
 
 def test_a_matcher_that_nobody_has_keeps_no_lock(tmp_path: Path) -> None:
