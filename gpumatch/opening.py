@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Literal
 
-from gpumatch.errors import GpumatchError, SchemaError, StorageError
+from gpumatch.errors import SchemaError, StorageError
 from gpumatch.index import IndexParams, params_from
 from gpumatch.index.planner import requested_index
 from gpumatch.matcher import Matcher
@@ -90,22 +90,17 @@ def open(
         raise ValueError("fsync= and keep= are for mode 'a': a reader writes nothing")
     if not is_uri(path):
         path = Path(path).absolute()  # the program may go to another folder
-    if mode == "a":
-        try:
-            found = _open_writer(path, schema, index, device, memory_limit, background, mmap, verify, fsync, keep)
-        except OSError as error:
-            raise StorageError(
-                f"cannot open {shown(path)!r} to change it: {error.strerror}; make room, check the disk, and what this "
-                "user may do there"
-            ) from error
-    else:
+    if mode == "r":
         found = _open_reader(path, device, background, mmap, verify)
-    try:
         _check_same(found, path, schema, index, memory_limit)
-    except GpumatchError:
-        found.close()
-        raise
-    return found
+        return found
+    try:
+        return _open_writer(path, schema, index, device, memory_limit, background, mmap, verify, fsync, keep)
+    except OSError as error:
+        raise StorageError(
+            f"cannot open {shown(path)!r} to change it: {error.strerror}; make room, check the disk, and what this "
+            "user may do there"
+        ) from error
 
 
 def follow(path: str | os.PathLike[str], device: str, version: str | None = None) -> tuple[Matcher, Follower]:
@@ -150,6 +145,7 @@ def _open_writer(
             directory.write_manifest(folder, {**new._meta(Snapshot()), "segments": []})
         stored = directory.read(folder, mmap, verify)
         matcher = _matcher_for(stored, device, background)
+        _check_same(matcher, path, schema, index, memory_limit)  # before anything is written
         durable = Durable(folder, lock, matcher._store, matcher._attributes, matcher._meta, fsync, keep)
         segments = restore(matcher._store, matcher._attributes, stored)
         durable.begin(manifests.read_manifest(folder), stored.position, segments)

@@ -138,13 +138,21 @@ def held(folder: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for query in _queries(folder):
         numbers = batches(folder, query)
-        if not numbers or time.time() - path_of(folder, query, numbers[-1]).stat().st_mtime >= IDLE:
+        if not numbers or _age(path_of(folder, query, numbers[-1])) >= IDLE:
             continue
         for pin in (read(folder, query, number) for number in numbers):
             if pin is not None:
                 name = kept_name({"checksum": pin.manifest})
                 found[name] = max(pin.log, found.get(name, 0))
     return found
+
+
+def _age(path: Path) -> float:
+    """Seconds since a pin was made; none if another machine has just released it."""
+    try:
+        return time.time() - path.lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _queries(folder: Path) -> list[str]:

@@ -217,8 +217,11 @@ def test_the_format_before_is_read(tmp_path: Path) -> None:
     zipfile.ZipFile(Path(__file__).with_name("format-5.zip")).extractall(tmp_path)
     right = [["s1", "s7"], ["or", "é", "new"], ["tag"]]
     events = [{"px": 9.0, "sym": "A1"}, {"qty": 1}, {"tags": ["x"], "sym": "a"}]
-    assert manifests.read_manifest(tmp_path)["format"] == 5
     assert gm.load(tmp_path, verify="full").match(events).to_lists().to_pylist() == right
+    for wrong in ({"schema": {"x": "int64"}}, {"index": "gem"}, {"memory_limit": 1 << 40}):
+        with pytest.raises(gm.GpumatchError, match=r"leave it out|leave schema= out"):
+            gm.open(tmp_path, "a", **wrong)  # type: ignore[arg-type]
+    assert manifests.read_manifest(tmp_path)["format"] == 5
     with gm.open(tmp_path, "a") as opened:
         opened.add({"last": "px = 9"})
     right[0].append("last")

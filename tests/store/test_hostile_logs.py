@@ -244,6 +244,21 @@ def test_a_lock_that_is_no_file(how: str, folder: Path, tmp_path: Path) -> None:
 
 
 @each_way
+def test_a_pin_that_is_no_file(how: str, folder: Path, tmp_path: Path) -> None:
+    """A writer looks for what streams need; what it was given is stored by then."""
+    query = folder / "pins" / "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"
+    query.mkdir(parents=True)
+    put(query / "7", how, tmp_path / "victim")
+    with bounded(), gm.open(folder, "a", device="cpu", background=False) as writer:
+        writer.add({1000: "x > 1"})
+        with pytest.raises(gm.StorageError, match=r"cannot read .*7': it is no plain file"):
+            writer.compact()
+        right = histories.state(writer)
+    assert histories.state(gm.load(folder, device="cpu")) == right
+    assert (tmp_path / "victim").read_text() == "dear"
+
+
+@each_way
 def test_an_earlier_version_that_is_no_file(how: str, folder: Path, tmp_path: Path) -> None:
     """It harms nobody but who asks for it."""
     right = histories.state(gm.load(folder, device="cpu"))

@@ -185,6 +185,23 @@ def test_a_log_that_is_folded_and_removed_while_it_is_read(tmp_path: Path, monke
     assert list(reader) == [1, 2, 3, 4]
 
 
+def test_a_version_that_is_removed_while_it_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no damage, and nothing to restore from a copy."""
+    matcher = made(tmp_path, keep=0)
+    matcher.add(FEW)
+    version, original, times = matcher.version, directory._read_changes, [3]
+
+    def read_changes(*given: Any) -> Any:
+        if times:
+            matcher.add({times.pop(): "x > 3"})
+            matcher.compact()
+        return original(*given)
+
+    monkeypatch.setattr(directory, "_read_changes", read_changes)
+    with pytest.raises(gm.StorageError, match=f"has no version '{version}', or no longer"):
+        gm.load(tmp_path, version=version)
+
+
 def test_a_refresh_while_the_reader_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer has rebuilt the middle one of the segments that the reader makes one of."""
     for module in (merging, store):
