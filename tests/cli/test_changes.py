@@ -19,6 +19,7 @@ import gpumatch as gm
 from gpumatch.cli import subscriptions as reading
 from gpumatch.store import disk, store
 from gpumatch.store.directory import write_shards
+from gpumatch.store.history import Entry
 from gpumatch.store.manifests import shard_name
 from tests.cli.shell import Shell
 
@@ -224,6 +225,13 @@ def test_log(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         loaded = gm.load("idx", version=version)
         assert {name: str(loaded[name]) for name in loaded} == held
     assert "and 3 more" in shell("log", "idx", "--last", "1")
+
+
+@pytest.mark.parametrize("seconds", [1e20, -1e20, float("nan"), float("inf")])
+def test_the_log_of_a_wrong_clock(shell: Shell, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr("gpumatch.store.history.history", lambda _: [Entry("1-9f86d081", "add", seconds, 2, 0)])
+    [line] = [line for line in shell("log", "idx").splitlines() if "1-9f86d081" in line]
+    assert f"{seconds:g} s after 1970" in line
 
 
 def test_info_shows_the_version(shell: Shell) -> None:

@@ -32,8 +32,14 @@ def run(args: argparse.Namespace) -> None:
     print(f"gm.load({args.index!r}, version=…) loads any of them, {len(entries):,} in all")
 
 
+def _time(seconds: float) -> str:
+    try:
+        return dt.datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
+    except (OSError, OverflowError, ValueError):  # of a clock that was set to no year that there is, or a forged log
+        return f"{seconds:g} s after 1970"
+
+
 def _row(entry: Entry) -> tuple[str, str, str, str, str]:
     if entry.at is None:
         return entry.version, "", "", "", ""
-    time = dt.datetime.fromtimestamp(entry.at).astimezone().isoformat(" ", "seconds")
-    return entry.version, time, entry.what, f"{entry.added:,}", f"{entry.removed:,}"
+    return entry.version, _time(entry.at), entry.what, f"{entry.added:,}", f"{entry.removed:,}"
