@@ -139,6 +139,7 @@ def _lock(folder: Path) -> Iterator[int]:
     try:
         yield descriptor
     finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # even if a child that another thread has made has the descriptor, too
         os.close(descriptor)
 
 

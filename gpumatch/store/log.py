@@ -301,8 +301,22 @@ def _record(file: BinaryIO, position: Position, end: int) -> tuple[bytes, bytes]
     head = _head(content)
     if head is None or head[0] != position.number + 1 or head[1] > end - file.tell() - CHAIN:
         return None
+    if head[1] > _AT_ONCE and not _is_whole(file, position, content[: _HEAD.size], head[1]):
+        return None
     payload, chain = file.read(head[1]), file.read(CHAIN)
     return (payload, chain) if chain == _chained(position.chain, content[: _HEAD.size], payload) else None
+
+
+def _is_whole(file: BinaryIO, position: Position, head: bytes, size: int) -> bool:
+    """Whether a payload of this size follows; a head that lies about it should not make us ask for as much memory."""
+    start, left = file.tell(), size
+    digest = _chaining(position.chain, head)
+    while left and (some := file.read(min(left, _AT_ONCE))):
+        digest.update(some)
+        left -= len(some)
+    chain = file.read(CHAIN)
+    file.seek(start)
+    return not left and chain == digest.digest()
 
 
 def _head(content: bytes) -> tuple[int, int, int] | None:
@@ -362,7 +376,12 @@ def _check(head: bytes) -> bytes:
 
 
 def _chained(chain: bytes, head: bytes, payload: bytes) -> bytes:
-    digest = hashlib.blake2b(chain, digest_size=CHAIN)
-    digest.update(head[:20])  # without how much was on disk: a version's name should not depend on it
+    digest = _chaining(chain, head)
     digest.update(payload)
     return digest.digest()
+
+
+def _chaining(chain: bytes, head: bytes) -> hashlib.blake2b:
+    digest = hashlib.blake2b(chain, digest_size=CHAIN)
+    digest.update(head[:20])  # without how much was on disk: a version's name should not depend on it
+    return digest

@@ -22,6 +22,7 @@ FEATURES = frozenset({"patterns", "shards"})  # a reader must refuse an index wi
 MANIFEST = "manifest.json"
 LOCK = "writer.lock"
 PINS = "pins"  # the folder of ``pins``
+_MOST = 1 << 28  # bytes of a manifest; thousands of segments need a few million
 _OWN_FILE = re.compile(r"s[0-9]+\.[\w.]+-[0-9a-f]{16}\.npy")
 _SHARD = re.compile(r"(shard-[0-9]+|plan)-[0-9a-f]{16}")
 _KEPT = re.compile(r"manifest-[0-9a-f]{16}\.json")  # of an earlier version
@@ -44,6 +45,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def _content(path: Path) -> bytes:
     with disk.plain(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > _MOST:
+            raise StorageError(
+                f"{str(path)!r} has {size:,} bytes, expected at most {_MOST:,}: it is no manifest; save the index again"
+            )
         return file.read()
 
 
@@ -106,7 +111,7 @@ def is_manifest(content: bytes) -> bool:
 def has_manifest(folder: Path) -> bool:
     try:
         return is_manifest(_content(folder / MANIFEST))
-    except OSError:
+    except (OSError, StorageError):
         return False
 
 

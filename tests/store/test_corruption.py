@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import durable
+from gpumatch.store import durable, log
 from tests.examples import rounds
 from tests.store import histories
 from tests.store.forging import bounded, forged, payloads
@@ -209,3 +209,22 @@ def test_a_log_of_zeros_without_end(masters: Callable[[int], Master], monkeypatc
     os.truncate(path, 1 << 29)  # takes no room
     with bounded(1 << 27):
         assert histories.state(gm.load(master.folder, device="cpu")) == master.states[-1]
+
+
+@pytest.mark.long
+def test_files_that_claim_to_be_large(masters: Callable[[int], Master], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take no room on the disk, and should take none in memory."""
+    master = masters(0)
+    monkeypatch.undo()
+    [path] = sorted(master.folder.glob("changes-*.log"))[-1:]
+    content, number = path.read_bytes(), len(payloads(path.read_bytes()))
+    first = log._FILE.unpack_from(content)[1]
+    head = log._HEAD.pack(log._MAGIC, first + number + 1, (1 << 29) - 1000, 0)
+    path.write_bytes(content + head + log._check(head))
+    os.truncate(path, len(content) + (1 << 29))
+    with bounded(1 << 27):
+        assert histories.state(gm.load(master.folder, device="cpu")) == master.states[-1]
+    path.write_bytes(content)
+    os.truncate(master.folder / "manifest.json", 1 << 40)
+    with bounded(1 << 27), pytest.raises(gm.StorageError, match="it is no manifest; save the index again"):
+        gm.load(master.folder, device="cpu")
