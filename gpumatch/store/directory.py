@@ -136,8 +136,15 @@ def make(path: str | os.PathLike[str]) -> Path:
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]], number: int = 0) -> Files:
-    """Write those that are not there yet. ``number`` is part of the names of the files."""
-    return {name: _write_array(folder, f"s{number}.{name}", array) for name, array in arrays.items()}
+    """Write those that are not there yet, all or none. ``number`` is part of the names of the files."""
+    new: list[Path] = []
+    try:
+        return {name: _write_array(folder, f"s{number}.{name}", array, new) for name, array in arrays.items()}
+    except OSError:
+        for path in new:  # on a full disk they would be in the way of what makes room
+            with suppress(OSError):
+                remove(path)
+        raise
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
@@ -367,7 +374,8 @@ def check_target(where: str, names: Sequence[str], has_manifest: Callable[[], bo
         )
 
 
-def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
+def _write_array(folder: Path, name: str, array: NDArray[Any], new: list[Path]) -> dict[str, Any]:
+    """``new``: files that were not there before."""
     header = io.BytesIO()
     array = np.ascontiguousarray(array)
     npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
@@ -378,6 +386,7 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]
     path = folder / file
     if not (path.exists() and path.stat().st_size == size and _hash_file(path) == digest.hexdigest()):
         replace(path, header.getvalue(), array.data)
+        new.append(path)
     return {"file": file, "size": size, "sha256": digest.hexdigest()}
 
 

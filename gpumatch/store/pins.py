@@ -98,7 +98,9 @@ def make(folder: Path, query: str, batch: int, pin: Pin) -> tuple[Pin, bool] | N
             return found, False
         if not _keep(folder, pin.manifest):
             return None
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            disk.sync_folder(path.parents[1])
         is_new = disk.create(path, json.dumps(asdict(pin)).encode())
         disk.sync_folder(path.parent)
         _release(path)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import disk
+from gpumatch.store import disk, store
 
 SCHEMA = {"x": "int64"}
 EVENT = {"x": 5}
@@ -113,6 +113,28 @@ def test_closing_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "is closed, but its manifest could not be written" in caplog.text
     with gm.open(tmp_path, "a") as again:
         assert list(again) == ["a"]
+
+
+def test_a_disk_that_is_full_after_some_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be in the way of what makes room."""
+    monkeypatch.setattr(store, "SCANNED", 10)  # what is larger lies in files
+    writer = gm.open(tmp_path, "a", schema=SCHEMA, background=False)
+    writer.add_ranges(range(20), {"x": (range(20), None)})
+    names, original, room = sorted(os.listdir(tmp_path)), disk.write, [10]
+
+    def write(descriptor: int, content: Any) -> None:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(descriptor, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write", write)
+        with pytest.raises(gm.StorageError, match="No space left on device; nothing of it was made"):
+            writer.add_ranges(range(20, 50), {"x": (range(30), None)})
+    assert sorted(os.listdir(tmp_path)) == names
+    writer.add_ranges(range(20, 50), {"x": (range(30), None)})
+    assert list(gm.load(tmp_path, verify="full")) == list(range(50))
 
 
 def test_no_thread_to_sync_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
