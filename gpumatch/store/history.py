@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,26 @@ class Entry:
 
 def history(folder: Path) -> list[Entry]:
     """All versions of an index, the oldest first."""
-    if manifests.read_manifest(folder).get("shards"):
-        raise StorageError(f"the index at {str(folder)!r} has shards, and no log: each version is built anew")
     while True:
-        oldest = manifests.written(folder)[-1]
+        newest = manifests.read_manifest(folder)
+        if newest.get("shards"):
+            raise StorageError(f"the index at {str(folder)!r} has shards, and no log: each version is built anew")
         try:
-            return _since(folder, oldest)
+            return _leading_to(folder, newest)
         except (FileNotFoundError, StorageError):  # perhaps the writer has just removed that version
-            if manifests.written(folder)[-1]["checksum"] == oldest["checksum"]:
+            if manifests.read_manifest(folder)["checksum"] == newest["checksum"]:
                 raise
+
+
+def _leading_to(folder: Path, newest: Mapping[str, Any]) -> list[Entry]:
+    """From the oldest manifest that leads to this one. Streams may have pinned others, of an index saved over."""
+    version = manifests.position_of(newest)[0].version
+    for manifest in reversed(manifests.written(folder)):
+        with suppress(FileNotFoundError, StorageError):  # it is being removed, or was saved over
+            found = _since(folder, manifest)
+            if any(entry.version == version for entry in found):
+                return found
+    return _since(folder, newest)
 
 
 def _since(folder: Path, manifest: Mapping[str, Any]) -> list[Entry]:

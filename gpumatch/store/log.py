@@ -30,7 +30,7 @@ _HEAD = struct.Struct("<4sQQQ")  # magic, number, bytes of the payload, bytes of
 _CHECK, CHAIN = 8, 16
 _AT_ONCE = 1 << 20  # bytes that are read or written together
 START = _FILE.size + _CHECK  # where the first record begins
-_NAME = re.compile(r"changes-(\d+)\.log")
+_NAME = re.compile(r"changes-(0|[1-9][0-9]{0,17})\.log")
 _TYPE = re.compile(r"[|<][biuf][1248]")
 
 

@@ -50,6 +50,19 @@ def test_a_lost_manifest_is_no_new_index(tmp_path: Path, folds: int) -> None:
     assert sorted(os.listdir(tmp_path)) == names
 
 
+@pytest.mark.parametrize("name", [f"changes-{10**18}.log", "changes-01.log", "changes-\u0663.log"])
+def test_a_file_that_is_named_nearly_like_a_log(tmp_path: Path, name: str) -> None:
+    with gm.open(tmp_path, "a", schema=SCHEMA) as made:
+        made.add({"a": "x > 1"})
+    (tmp_path / name).write_text("dear")
+    gm.load(tmp_path).save(tmp_path)
+    with gm.open(tmp_path, "a", background=False, keep=0) as again:
+        again.add({"b": "x > 1"})
+        again.compact()
+    assert list(gm.load(tmp_path)) == ["a", "b"]
+    assert (tmp_path / name).read_text() == "dear"
+
+
 def test_what_a_crash_leaves_before_the_first_manifest_is_no_index(tmp_path: Path) -> None:
     (tmp_path / "writer.lock").write_text("process 1 on x")
     (tmp_path / ".manifest.json.1.tmp").write_text("{")

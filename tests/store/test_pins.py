@@ -16,6 +16,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.opening import follow
 from gpumatch.store import directory, disk, durable, manifests, pins, store
+from gpumatch.store.history import history
 from gpumatch.store.pins import Pin
 
 SCHEMA = {"x": "int64"}
@@ -86,6 +87,29 @@ def test_of_many_at_once_one_decides(tmp_path: Path) -> None:
         thread.join()
     assert len({pin for pin, _ in found}) == 1
     assert sum(is_new for _, is_new in found) == 1
+
+
+def test_the_history_is_that_of_the_newest_version(tmp_path: Path) -> None:
+    """What streams have pinned may be of an index that was saved over, and has another one."""
+    for number in range(3):
+        saved = gm.Matcher(SCHEMA)
+        saved.add({f"saved{number}": "x > 1"})
+        saved.save(tmp_path)
+        assert [entry.version for entry in history(tmp_path)] == [pin(tmp_path, number).version]
+    for again in range(2):
+        matcher = made(tmp_path, keep=3600 * again)
+        versions = [matcher.version]
+        for number in range(4):
+            matcher.add({f"a{number}": "x > 1"})
+            versions.append(matcher.version)
+            pin(tmp_path, 10 * (again + 1) + number)
+            if number < 3:
+                matcher.compact()
+        found = [entry.version for entry in history(tmp_path)]
+        assert found == versions
+        matcher.close()
+        saved.save(tmp_path)
+    assert len(pins.batches(tmp_path, QUERY)) > 8
 
 
 @pytest.mark.long
