@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 from weakref import WeakMethod
 
 from gpumatch.errors import GpumatchError
@@ -12,6 +15,25 @@ from gpumatch.errors import GpumatchError
 LOG = logging.getLogger("gpumatch")
 _LINGER = 0.05  # seconds that the thread waits for more to do: whoever starts another one waits for it
 FAILED = "gpumatch could not merge what was added, which is searched as it is; it tries again after the next change"
+
+
+_compiling: list[Any] = []  # numba's lock, while the process is forked
+
+
+def _before_fork() -> None:
+    """A child would wait for ever for a kernel that a thread of its parent, such as ours, is compiling: wait here."""
+    if (numba := sys.modules.get("numba.core.compiler_lock")) is not None:
+        numba.global_compiler_lock.acquire()
+        _compiling.append(numba.global_compiler_lock)
+
+
+def _after_fork() -> None:
+    if _compiling:
+        _compiling.pop().release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def report(error: Exception) -> None:

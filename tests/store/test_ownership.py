@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,3 +145,24 @@ def test_a_matcher_that_is_closed_while_a_change_is_made(tmp_path: Path, monkeyp
     for other in others:
         os.close(other)
     assert list(writer) == [1] == list(gm.load(tmp_path / "idx", device="cpu"))
+
+
+def test_a_child_that_is_made_while_a_thread_compiles() -> None:
+    from numba.core.compiler_lock import global_compiler_lock
+
+    compiling = threading.Event()
+
+    def compile() -> None:
+        with global_compiler_lock:
+            compiling.set()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=compile)
+    thread.start()
+    compiling.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if global_compiler_lock._lock.acquire(timeout=5) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    thread.join()
+    assert not global_compiler_lock.is_locked()
