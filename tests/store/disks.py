@@ -24,6 +24,7 @@ class Failure:
     ) -> None:
         self.at, self.code, self.torn, self.lasting, self.only = at, code, torn, lasting, only
         self.happened, self._seen = False, 0
+        self.watch: Callable[[], object] = lambda: None  # what others do at the moment of the failure
 
     def hits(self, kind: str) -> bool:
         self._seen += self.only in ("", kind)
@@ -68,6 +69,7 @@ class Disk:
         self.count += 1
         if self.failure.hits(kind):
             self.failed = len(self.ops)
+            self.failure.watch()
             raise OSError(self.failure.code, os.strerror(self.failure.code))
 
     def _is_here(self, path: Any) -> bool:

@@ -41,6 +41,8 @@ class Life:
         self.folder, self.failure, self.fsync = folder, failure, fsync
         self.model: Model = {}
         self.matcher = self.opened()
+        self.reader = gm.open(folder, device="cpu")
+        failure.watch = self.reader.refresh  # which may see what is about to be taken back
 
     def opened(self) -> gm.Matcher:
         given: dict[str, Any] = {"schema": histories.SCHEMA, "fsync": self.fsync, "background": False, "keep": 0}
@@ -85,6 +87,8 @@ class Life:
         right = histories.state_of(self.model)
         assert histories.state(self.matcher) == right
         assert histories.state(gm.load(self.folder, device="cpu")) == right
+        self.reader.refresh()
+        assert histories.state(self.reader) == right
         if crashed:
             copy = shutil.copytree(self.folder, self.folder.with_name("copy"))
             with gm.open(copy, "a") as again:
