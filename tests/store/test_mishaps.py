@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -112,3 +113,24 @@ def test_closing_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "is closed, but its manifest could not be written" in caplog.text
     with gm.open(tmp_path, "a") as again:
         assert list(again) == ["a"]
+
+
+def test_attributes_in_another_order(tmp_path: Path) -> None:
+    """Equal arrays mean another attribute then."""
+
+    def save(*names: str) -> None:
+        saved = gm.Matcher(dict.fromkeys(names, "int64"))
+        saved.add_ranges([1], {names[0]: ([5], [9])})
+        saved.save(tmp_path)
+
+    save("x", "y")
+    reader = gm.open(tmp_path)
+    save("y", "x")
+    assert gm.load(tmp_path).match_one({"x": 0, "y": 6}) == [1]
+    with pytest.raises(gm.StorageError, match="has another schema now; open it again"):
+        reader.refresh()
+    manifest = tmp_path / "manifest.json"
+    held = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**held, "schema": dict(reversed(held["schema"].items()))}))
+    with pytest.raises(gm.StorageError, match="attributes are in another order"):
+        gm.load(tmp_path)
