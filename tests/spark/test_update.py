@@ -83,6 +83,36 @@ def test_the_last_change_of_an_id_counts(spark: Any, tmp_path: Path) -> None:
     assert contents(tmp_path / "idx")[3] == "px > 33"
 
 
+def test_an_update_may_change_the_id(spark: Any, tmp_path: Path) -> None:
+    """The former id is in the row of what was, and nowhere else."""
+    columns = "id string, expr string, _change_type string, _change_ordinal int"
+    first = rows(spark, ("a", "px > 1", "INSERT", 0), ("b", "px > 2", "INSERT", 0), columns=columns)
+    update_index(first, tmp_path / "idx", schema=SCHEMA)
+    moved = rows(
+        spark,
+        ("b", "px > 9", "UPDATE_AFTER", 3),
+        ("a", "px > 1", "UPDATE_BEFORE", 1),
+        ("c", "px > 1", "UPDATE_AFTER", 1),
+        ("b", "px > 2", "UPDATE_BEFORE", 2),
+        ("d", "px > 2", "UPDATE_AFTER", 2),
+        ("c", "px > 1", "UPDATE_BEFORE", 3),
+        columns=columns,
+    )
+    done = update_index(moved, tmp_path / "idx")
+    assert (done.put, done.removed) == (2, 1)
+    assert contents(tmp_path / "idx") == {"b": "px > 9", "d": "px > 2"}
+    swapped = rows(
+        spark,
+        ("b", "px > 9", "update_preimage", 4),
+        ("d", "px > 9", "update_postimage", 4),
+        ("d", "px > 2", "update_preimage", 4),
+        ("b", "px > 2", "update_postimage", 4),
+        columns=columns,
+    ).withColumnRenamed("_change_ordinal", "_commit_version")
+    update_index(swapped, tmp_path / "idx")
+    assert contents(tmp_path / "idx") == {"b": "px > 2", "d": "px > 9"}
+
+
 def test_destinations_and_weights(spark: Any, tmp_path: Path) -> None:
     columns = "id bigint, rule string, bid decimal(9,2), to string, _change_type string"
     names = {"where": "rule", "weight": "bid", "destination": "to"}
