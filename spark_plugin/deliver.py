@@ -76,6 +76,7 @@ def deliver(
     strategy: Asked = "auto",
     memory: int | None = None,
     metrics: Metrics | None = None,
+    follow: bool = False,
 ) -> DataFrame:
     """A lazy DataFrame with a row per event and destination, in partitions by destination.
 
@@ -91,7 +92,7 @@ def deliver(
     if destination in (events.columns if columns is None else [columns] if isinstance(columns, str) else columns):
         raise SchemaError(f"the events have a column {destination!r}: pass another name as destination=, or columns=")
     how: dict[str, Any] = {"device": device, "strategy": strategy, "memory": memory}
-    matched = _matched(events, index, columns, destination, metrics, **how)
+    matched = _matched(events, index, columns, destination, metrics, follow=follow, **how)
     count = _groups(matched, groups)
     if stages == "auto":
         stages = plan_delivery(events, index, groups=count, columns=columns, **how).stages

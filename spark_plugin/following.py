@@ -11,14 +11,14 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import gpumatch as gm
 from gpumatch.errors import SchemaError, StorageError
 from gpumatch.spark import opened
+from gpumatch.spark.answers import Output
 from gpumatch.spark.frames import absolute
 from gpumatch.store import pins
 from gpumatch.store.follower import Follower
@@ -28,7 +28,6 @@ from gpumatch.store.place import is_uri, shown
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Check: TypeAlias = "Callable[[gm.Matcher], None]"  # raises a StorageError
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark calls them among a task's properties
 _LOG = logging.getLogger("gpumatch")
 
@@ -66,7 +65,48 @@ def _is_in_batch(events: DataFrame) -> bool:
     return context is not None and context.getLocalProperty(BATCH) is not None
 
 
-def schema_digest(schema: gm.Schema) -> str:
+@dataclass(frozen=True)
+class Expected:
+    """What the versions that a query follows have in common.
+
+    Types of ids and destinations count for every use of the index, also where it returns only one of them: another use
+    in the same query may return the other, and all share the pin.
+    """
+
+    schema: str  # its digest
+    integers: tuple[bool | None, bool | None]  # whether ids are, and destinations; None if either will do
+
+    @classmethod
+    def of(cls, matcher: gm.Matcher, output: Output, integers: bool) -> Expected:
+        """As they are in a matcher; ``integers`` says what the column of the output is."""
+        ids, destinations = [None if kind is None else kind is int for kind in _kinds(matcher)]
+        if output == "destinations":
+            destinations = integers
+        elif output != "count":
+            ids = integers
+        return cls(_digest(matcher.schema), (ids, destinations))
+
+    def check(self, matcher: gm.Matcher, place: str) -> None:
+        """Raise unless a version is as it should be."""
+        if _digest(matcher.schema) != self.schema:
+            raise StorageError(
+                f"the index at {shown(place)} has another schema than the query began with, found "
+                f"{matcher.schema.to_dict()}: make it what it was, or start the query anew"
+            )
+        for what, kind, integers in zip(("ids", "destinations"), _kinds(matcher), self.integers, strict=True):
+            if kind is not None and integers is not None and (kind is int) != integers:
+                asked = "bigint" if integers else "string"
+                raise StorageError(
+                    f"the {what} of the index at {shown(place)} are not of type {asked}, which the query expects"
+                )
+
+
+def _kinds(matcher: gm.Matcher) -> tuple[type | None, type | None]:
+    """The types of ids and destinations; None while there are none."""
+    return matcher.id_type, matcher._seal().destination_type
+
+
+def _digest(schema: gm.Schema) -> str:
     return hashlib.sha256(json.dumps(schema.to_dict()).encode()).hexdigest()
 
 
@@ -91,12 +131,11 @@ class Following:
     query: str
     batch: int
     device: str
-    digest: str  # of the schema that the query expects
-    check: Check
+    expected: Expected
 
     @classmethod
-    def of_task(cls, path: str, device: str, digest: str, check: Check) -> Following:
-        return cls(path, *_batch_of_task(), device, digest, check)
+    def of_task(cls, path: str, device: str, expected: Expected) -> Following:
+        return cls(path, *_batch_of_task(), device, expected)
 
     def open(self) -> gm.Matcher:
         """The matcher, with the version that the batch is pinned to."""
@@ -117,13 +156,17 @@ class Following:
     def _folder(self) -> Path:
         return Path(self.path)
 
+    @property
+    def _key(self) -> str:
+        return f"{self.query} {self.expected.schema}"
+
     def _follower(self, version: str | None) -> tuple[gm.Matcher, Follower]:
-        return opened.open_follower(self.path, f"{self.query} {self.digest}", self.device, version)
+        return opened.open_follower(self.path, self._key, self.device, version)
 
     def _at(self, version: str) -> gm.Matcher:
         matcher, follower = self._follower(version)
         follower.move(version)
-        self.check(matcher)
+        self.expected.check(matcher, self.path)
         return matcher
 
     def _pinned(self) -> Pin | None:
@@ -149,11 +192,11 @@ class Following:
         follower.refresh()
         if follower.has_shards:
             raise StorageError(f"the index at {self.path!r} has shards now; build it without shards=")
-        self.check(matcher)
+        self.expected.check(matcher, self.path)
         return Pin(follower.version, follower.checksum, follower.position.log)
 
     def _refuse(self, state: str, before: Pin, error: Exception) -> None:
-        opened.close_follower(self.path, f"{self.query} {self.digest}", self.device)  # it may have become the bad one
+        opened.close_follower(self.path, self._key, self.device)  # it may have become the bad one
         if pins.refuse(self._folder, self.query, state, str(error)):
             _LOG.warning(
                 "the newest version of %r is refused, and the query %s goes on with version %r, from batch %d on: %s",

@@ -13,7 +13,7 @@ from gpumatch.events.strangers import Spelling
 from gpumatch.spark.answers import OUTPUTS, Output
 from gpumatch.spark.arguments import check_index, check_names
 from gpumatch.spark.carried import carry
-from gpumatch.spark.following import check_follow, schema_digest
+from gpumatch.spark.following import Expected, check_follow
 from gpumatch.spark.frames import (
     Job,
     absolute,
@@ -109,7 +109,7 @@ def match_events(
     ]
     fields.append(StructField(name, kind))
     query = Query(selected.columns, [*carried, name], output, top, integers, device, is_local(events.sparkSession))
-    follows = schema_digest(matcher.schema) if follow and matcher is not None else ""
+    follows = Expected.of(matcher, output, integers) if follow and matcher is not None else None
     return restore(_mapped(selected, index, chosen, False, query, StructType(fields), metrics, follows))
 
 
@@ -193,7 +193,7 @@ def _mapped(
     query: Query,
     schema: StructType,
     metrics: Metrics | None,
-    follows: str = "",
+    follows: Expected | None = None,
 ) -> DataFrame:
     session = selected.sparkSession
     job = Job(None if metrics is None else metrics.total, ship_kernels(session))

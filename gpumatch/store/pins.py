@@ -175,12 +175,15 @@ def is_refused(folder: Path, query: str, state: str) -> bool:
 
 
 def refuse(folder: Path, query: str, state: str, why: str) -> bool:
-    """Note that a query has refused the newest version; whether the reason is news."""
+    """Note that a query has refused the newest version; whether version and reason are news.
+
+    Workers may give other reasons for the same version: some have read it anew, and some have the one before.
+    """
     path = path_of(folder, query, 0).with_name(_REFUSED)
     with _reported(path), locks.locked(folder):
-        before = path.read_text().partition("\n")[2] if path.exists() else ""
+        before = path.read_text().partition("\n") if path.exists() else None
         disk.replace(path, f"{state}\n{why}".encode())
-    return before != why
+    return before is None or (before[0] != state and before[2] != why)
 
 
 def accept(folder: Path, query: str) -> None:
