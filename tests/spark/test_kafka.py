@@ -117,8 +117,9 @@ def test_from_kafka_to_kafka(broker: str, tmp_path: Path) -> None:
     clients = fetched(f"kafka-clients-{SERVER}", f"org.apache.kafka:kafka-clients:{SERVER}", alone=True)
     jars = ",".join(map(str, [*connector, *clients]))
     right: list[list[object]] = []
+    topics: list[list[object]] = []
     with gm.open(tmp_path / "index", "a", schema=SCHEMA, keep=0) as matcher:
-        matcher.add({"high": "x > 90", "b": "s = 'b'"})
+        matcher.add({"high": "x > 90", "b": "s = 'b'"}, destination=["vip", "all"])
         for step in range(2):
             command = [sys.executable, str(PROGRAM), str(tmp_path), jars, broker, str(step)]
             environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
@@ -128,8 +129,11 @@ def test_from_kafka_to_kafka(broker: str, tmp_path: Path) -> None:
             ids = matcher.match(events(100 * step, 100))
             right += [[100 * step + k, name] for k, names in enumerate(ids) for name in names]
             assert found["pairs"] == sorted(right)
+            sent = matcher.destinations(events(100 * step, 100))
+            topics += [[100 * step + k, f"alerts-{name}"] for k, names in enumerate(sent) for name in names]
+            assert found["topics"] == sorted(topics)
             matcher.remove(["b"])
-            matcher.upsert({"b": "x < 10", "c": "s = 'c'"})
+            matcher.upsert({"b": "x < 10", "c": "s = 'c'"}, destination=["all", "vip"])
             matcher.compact()
         versions = pinned_versions(tmp_path / "index", found["query"])
         assert list(versions) == [0, 1]
