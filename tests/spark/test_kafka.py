@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.spark import pinned_versions
+from tests.spark.jars import fetched
 from tests.spark.streams import SCHEMA, events
 
 pytestmark = [
@@ -43,31 +43,6 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 num.partitions=2
 """
-
-
-def fetched(name: str, *artifacts: str, alone: bool = False) -> list[Path]:
-    """The jars of artifacts, and unless they are to be alone of what they need, in the user's folder of caches."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpumatch-test", name)
-    if not (folder / "complete").exists():
-        if shutil.which("mvn") is None:
-            pytest.skip("Maven is not installed, and fetches Kafka")
-        folder.mkdir(parents=True, exist_ok=True)
-        none = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>" * alone
-        facts = ""
-        for group, artifact, version in (one.split(":") for one in artifacts):
-            facts += f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-            facts += f"<version>{version}</version><exclusions>{none}</exclusions></dependency>"
-        (folder / "pom.xml").write_text(
-            "<project><modelVersion>4.0.0</modelVersion><groupId>gpumatch</groupId><artifactId>test</artifactId>"
-            f"<version>1</version><dependencies>{facts}</dependencies></project>"
-        )
-        command = ["mvn", "-q", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
-        command += [f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"Maven cannot fetch {artifacts}: {done.stdout.strip()[-300:]}")
-        (folder / "complete").touch()
-    return sorted(folder.glob("*.jar"))
 
 
 def free_port() -> int:
