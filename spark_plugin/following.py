@@ -28,15 +28,17 @@ from gpumatch.store.place import is_uri, shown
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark calls them among a task's properties
+# What Spark calls them among a task's properties. A query has another run after each restart
+QUERY, BATCH, RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+_begun: set[tuple[str, str, str]] = set()  # on the driver: folders, queries and runs that were checked with the newest
 _LOG = logging.getLogger("gpumatch")
 
 
 # On the driver
 
 
-def check_follow(events: DataFrame, index: object, id_type: str | None) -> None:
-    """Raise unless an index can be followed."""
+def followed(events: DataFrame, index: object, id_type: str | None) -> gm.Matcher:
+    """What a query that is to follow an index is checked against. Raises unless it can be followed."""
     if isinstance(index, gm.Matcher):
         raise ValueError("follow=True needs the folder of an index, and a Matcher is shipped as it is now: save() it")
     path = absolute(index)  # type: ignore[arg-type]
@@ -47,22 +49,46 @@ def check_follow(events: DataFrame, index: object, id_type: str | None) -> None:
         )
     if id_type is not None:
         raise ValueError("follow=True needs a folder that the driver can read too: leave id_type= out")
-    if opened.shards_of(path):
-        raise StorageError(
-            f"follow=True needs an index without shards, and the one at {shown(path)} has some: build it without "
-            "shards=, or restart the query after each build"
-        )
-    if not events.isStreaming and not _is_in_batch(events):
+    if events.isStreaming:
+        return _loaded(path)
+    query, batch, run = _batch_of(events)
+    if query is None or batch is None:
         raise ValueError(
             "follow=True needs a stream, or what foreachBatch is called with by classic PySpark; other events are "
             "matched with the newest version anyway: leave it out"
         )
+    return _of_batch(path, query, int(batch), str(run))
 
 
-def _is_in_batch(events: DataFrame) -> bool:
-    """Whether a DataFrame is one that foreachBatch was called with, or comes from it."""
+def _batch_of(events: DataFrame) -> list[str | None]:
+    """Query, batch and run of a DataFrame that foreachBatch was called with, or that comes from it."""
     context = getattr(events.sparkSession, "_sc", None)
-    return context is not None and context.getLocalProperty(BATCH) is not None
+    return [None if context is None else context.getLocalProperty(name) for name in (QUERY, BATCH, RUN)]
+
+
+def _of_batch(path: str, query: str, batch: int, run: str) -> gm.Matcher:
+    """The version of a batch, if it has one; else, from the second batch on, that of the batch before.
+
+    The newest one may be bad, and the tasks refuse it then. A run begins with the newest, as other queries do.
+    """
+    folder, key = Path(path), (path, query, run)
+    pin = pins.read(folder, query, batch)
+    if pin is None and key in _begun:
+        pin = pins.last_before(folder, query, batch)
+    if pin is not None:
+        return _loaded(path, pin.version)
+    matcher = _loaded(path)
+    _begun.add(key)
+    return matcher
+
+
+def _loaded(path: str, version: str | None = None) -> gm.Matcher:
+    if version is None and opened.shards_of(path):
+        raise StorageError(
+            f"follow=True needs an index without shards, and the one at {shown(path)} has some: build it without "
+            "shards=, or restart the query after each build"
+        )
+    return gm.load(path, device="cpu", verify="once", version=version)
 
 
 @dataclass(frozen=True)
