@@ -159,8 +159,8 @@ def test_what_deliver_refuses(spark: Any, matcher: gm.Matcher) -> None:
     for groups in (0, 2.0, True):
         with pytest.raises(ValueError, match="groups must be a whole number of at least 1"):
             deliver(events, matcher, groups=groups)  # type: ignore[arg-type]
-    with pytest.raises(gm.SchemaError, match="the events have a column 'n': pass another name as destination="):
-        deliver(events, matcher, destination="n")
+    with pytest.raises(gm.SchemaError, match="the events have a column 'N': pass another name as destination="):
+        deliver(events, matcher, destination="N")
     with pytest.raises(TypeError, match="events must be a PySpark DataFrame"):
         plan_delivery([{"x": 1}], matcher)  # type: ignore[arg-type]
     bare = gm.Matcher({"x": "int64"})

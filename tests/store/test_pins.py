@@ -67,6 +67,28 @@ def test_the_first_one_decides(tmp_path: Path) -> None:
     assert not [name for name in os.listdir(tmp_path / "pins" / QUERY) if name.endswith(".tmp")]
 
 
+def test_a_log_that_has_gone_before_its_version_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest is there, for an earlier pin, but not all that has changed since."""
+    matcher = made(tmp_path)
+    matcher.add({"a": "x > 1"})
+    first = pin(tmp_path, 0)
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable.Durable, "_write_version", fail)
+        with pytest.raises(gm.StorageError, match="cannot write a version"):
+            matcher._folder.fold()  # type: ignore[union-attr]
+    matcher.add({"b": "x > 2"})
+    late = newest(tmp_path)
+    assert (late.manifest, late.log) == (first.manifest, first.log + 1)
+    matcher._folder.fold()  # type: ignore[union-attr]
+    assert pins.make(tmp_path, QUERY, 1, late) is None
+    assert pins.batches(tmp_path, QUERY) == [0]
+    assert texts(tmp_path, pin(tmp_path, 1).version) == {"a": "x > 1", "b": "x > 2"}
+
+
 def test_of_many_at_once_one_decides(tmp_path: Path) -> None:
     matcher, versions = made(tmp_path), []
     for at in range(8):
