@@ -52,7 +52,7 @@ def plan_match(session: SparkSession, index: Index, *, strategy: Asked = "auto",
 
 
 def choose(session: SparkSession, index: Index, strategy: Asked, memory: int | None, whole: str = "") -> Strategy:
-    """``whole``: why it is not to be looked whether the index has shards, if so."""
+    """``whole``: why the index is opened as a whole, whether it has shards or not; empty if that is to be decided."""
     if strategy not in ("auto", *_NAMES):
         raise ValueError(f"strategy must be one of auto, {', '.join(_NAMES)}, found {strategy!r}")
     if memory is not None and (type(memory) is not int or memory < 1):
