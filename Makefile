@@ -53,7 +53,7 @@ test-sim: .venv/.test
 # All repetitions of what test-ci does a tenth of; further versions of PySpark; then the same subscriptions in DuckDB,
 # with another seed each time, until the time is up.
 test-long: .venv/.test
-	GPUMATCH_ALL=1 $(BIN)/python -m pytest tests/store tests/spark/test_killed.py tests/spark/test_kafka.py -m long
+	GPUMATCH_ALL=1 $(BIN)/python -m pytest tests/store tests/spark/test_killed.py tests/spark/test_kafka.py tests/spark/test_lakes.py -m long
 	$(MAKE) test-sparks ARGS=
 	$(BIN)/python -m tests.differential --seconds $(SECONDS) $(ARGS)
 

@@ -27,6 +27,7 @@ from gpumatch.index import IndexParams, kind_of
 from gpumatch.index.planner import Plan, Request, checked_limit, requested_index, splitting_for
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
+from gpumatch.store import manifests
 from gpumatch.store import remote as storage
 from gpumatch.store.durable import Durable
 from gpumatch.store.follower import Follower
@@ -547,6 +548,7 @@ class Matcher:
         return {
             "features": ["patterns"] * any(it.owners for it in attributes),
             "schema": self.schema.to_dict(),
+            "order": manifests.order_of(self.schema.names),
             "index": "auto" if self._requested is None else self._requested.to_dict(),
             "memory_limit": self._memory_limit,
             "routes": self._store.routes,

@@ -76,6 +76,7 @@ def deliver(
     strategy: Asked = "auto",
     memory: int | None = None,
     metrics: Metrics | None = None,
+    follow: bool = False,
 ) -> DataFrame:
     """A lazy DataFrame with a row per event and destination, in partitions by destination.
 
@@ -88,10 +89,11 @@ def deliver(
     check_frame(events, "events")
     if stages not in ("auto", 1, 2) or isinstance(stages, bool):
         raise ValueError(f"stages must be 1, 2 or 'auto', found {stages!r}")
-    if destination in (events.columns if columns is None else [columns] if isinstance(columns, str) else columns):
+    kept = events.columns if columns is None else [columns] if isinstance(columns, str) else columns
+    if destination.lower() in (name.lower() for name in kept):
         raise SchemaError(f"the events have a column {destination!r}: pass another name as destination=, or columns=")
     how: dict[str, Any] = {"device": device, "strategy": strategy, "memory": memory}
-    matched = _matched(events, index, columns, destination, metrics, **how)
+    matched = _matched(events, index, columns, destination, metrics, follow=follow, **how)
     count = _groups(matched, groups)
     if stages == "auto":
         stages = plan_delivery(events, index, groups=count, columns=columns, **how).stages

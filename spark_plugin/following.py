@@ -11,14 +11,14 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import gpumatch as gm
 from gpumatch.errors import SchemaError, StorageError
 from gpumatch.spark import opened
+from gpumatch.spark.answers import Output
 from gpumatch.spark.frames import absolute
 from gpumatch.store import pins
 from gpumatch.store.follower import Follower
@@ -28,16 +28,17 @@ from gpumatch.store.place import is_uri, shown
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Check: TypeAlias = "Callable[[gm.Matcher], None]"  # raises a StorageError
-QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark calls them among a task's properties
+# What Spark calls them among a task's properties. A query has another run after each restart
+QUERY, BATCH, RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+_begun: set[tuple[str, str, str]] = set()  # on the driver: folders, queries and runs that were checked with the newest
 _LOG = logging.getLogger("gpumatch")
 
 
 # On the driver
 
 
-def check_follow(events: DataFrame, index: object, id_type: str | None) -> None:
-    """Raise unless an index can be followed."""
+def followed(events: DataFrame, index: object, id_type: str | None) -> gm.Matcher:
+    """What a query that is to follow an index is checked against. Raises unless it can be followed."""
     if isinstance(index, gm.Matcher):
         raise ValueError("follow=True needs the folder of an index, and a Matcher is shipped as it is now: save() it")
     path = absolute(index)  # type: ignore[arg-type]
@@ -48,25 +49,90 @@ def check_follow(events: DataFrame, index: object, id_type: str | None) -> None:
         )
     if id_type is not None:
         raise ValueError("follow=True needs a folder that the driver can read too: leave id_type= out")
-    if opened.shards_of(path):
-        raise StorageError(
-            f"follow=True needs an index without shards, and the one at {shown(path)} has some: build it without "
-            "shards=, or restart the query after each build"
-        )
-    if not events.isStreaming and not _is_in_batch(events):
+    if events.isStreaming:
+        return _loaded(path)
+    query, batch, run = _batch_of(events)
+    if query is None or batch is None:
         raise ValueError(
             "follow=True needs a stream, or what foreachBatch is called with by classic PySpark; other events are "
             "matched with the newest version anyway: leave it out"
         )
+    return _of_batch(path, query, int(batch), str(run))
 
 
-def _is_in_batch(events: DataFrame) -> bool:
-    """Whether a DataFrame is one that foreachBatch was called with, or comes from it."""
+def _batch_of(events: DataFrame) -> list[str | None]:
+    """Query, batch and run of a DataFrame that foreachBatch was called with, or that comes from it."""
     context = getattr(events.sparkSession, "_sc", None)
-    return context is not None and context.getLocalProperty(BATCH) is not None
+    return [None if context is None else context.getLocalProperty(name) for name in (QUERY, BATCH, RUN)]
 
 
-def schema_digest(schema: gm.Schema) -> str:
+def _of_batch(path: str, query: str, batch: int, run: str) -> gm.Matcher:
+    """The version of a batch, if it has one; else, from the second batch on, that of the batch before.
+
+    The newest one may be bad, and the tasks refuse it then. A run begins with the newest, as other queries do.
+    """
+    folder, key = Path(path), (path, query, run)
+    pin = pins.read(folder, query, batch)
+    if pin is None and key in _begun:
+        pin = pins.last_before(folder, query, batch)
+    if pin is not None:
+        return _loaded(path, pin.version)
+    matcher = _loaded(path)
+    _begun.add(key)
+    return matcher
+
+
+def _loaded(path: str, version: str | None = None) -> gm.Matcher:
+    if version is None and opened.shards_of(path):
+        raise StorageError(
+            f"follow=True needs an index without shards, and the one at {shown(path)} has some: build it without "
+            "shards=, or restart the query after each build"
+        )
+    return gm.load(path, device="cpu", verify="once", version=version)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the versions that a query follows have in common.
+
+    Types of ids and destinations count for every use of the index, also where it returns only one of them: another use
+    in the same query may return the other, and all share the pin.
+    """
+
+    schema: str  # its digest
+    integers: tuple[bool | None, bool | None]  # whether ids are, and destinations; None if either will do
+
+    @classmethod
+    def of(cls, matcher: gm.Matcher, output: Output, integers: bool) -> Expected:
+        """As they are in a matcher; ``integers`` says what the column of the output is."""
+        ids, destinations = [None if kind is None else kind is int for kind in _kinds(matcher)]
+        if output == "destinations":
+            destinations = integers
+        elif output != "count":
+            ids = integers
+        return cls(_digest(matcher.schema), (ids, destinations))
+
+    def check(self, matcher: gm.Matcher, place: str) -> None:
+        """Raise unless a version is as it should be."""
+        if _digest(matcher.schema) != self.schema:
+            raise StorageError(
+                f"the index at {shown(place)} has another schema than the query began with, found "
+                f"{matcher.schema.to_dict()}: make it what it was, or start the query anew"
+            )
+        for what, kind, integers in zip(("ids", "destinations"), _kinds(matcher), self.integers, strict=True):
+            if kind is not None and integers is not None and (kind is int) != integers:
+                asked = "bigint" if integers else "string"
+                raise StorageError(
+                    f"the {what} of the index at {shown(place)} are not of type {asked}, which the query expects"
+                )
+
+
+def _kinds(matcher: gm.Matcher) -> tuple[type | None, type | None]:
+    """The types of ids and destinations; None while there are none."""
+    return matcher.id_type, matcher._seal().destination_type
+
+
+def _digest(schema: gm.Schema) -> str:
     return hashlib.sha256(json.dumps(schema.to_dict()).encode()).hexdigest()
 
 
@@ -91,12 +157,11 @@ class Following:
     query: str
     batch: int
     device: str
-    digest: str  # of the schema that the query expects
-    check: Check
+    expected: Expected
 
     @classmethod
-    def of_task(cls, path: str, device: str, digest: str, check: Check) -> Following:
-        return cls(path, *_batch_of_task(), device, digest, check)
+    def of_task(cls, path: str, device: str, expected: Expected) -> Following:
+        return cls(path, *_batch_of_task(), device, expected)
 
     def open(self) -> gm.Matcher:
         """The matcher, with the version that the batch is pinned to."""
@@ -117,13 +182,17 @@ class Following:
     def _folder(self) -> Path:
         return Path(self.path)
 
+    @property
+    def _key(self) -> str:
+        return f"{self.query} {self.expected.schema}"
+
     def _follower(self, version: str | None) -> tuple[gm.Matcher, Follower]:
-        return opened.open_follower(self.path, f"{self.query} {self.digest}", self.device, version)
+        return opened.open_follower(self.path, self._key, self.device, version)
 
     def _at(self, version: str) -> gm.Matcher:
         matcher, follower = self._follower(version)
         follower.move(version)
-        self.check(matcher)
+        self.expected.check(matcher, self.path)
         return matcher
 
     def _pinned(self) -> Pin | None:
@@ -149,11 +218,11 @@ class Following:
         follower.refresh()
         if follower.has_shards:
             raise StorageError(f"the index at {self.path!r} has shards now; build it without shards=")
-        self.check(matcher)
+        self.expected.check(matcher, self.path)
         return Pin(follower.version, follower.checksum, follower.position.log)
 
     def _refuse(self, state: str, before: Pin, error: Exception) -> None:
-        opened.close_follower(self.path, f"{self.query} {self.digest}", self.device)  # it may have become the bad one
+        opened.close_follower(self.path, self._key, self.device)  # it may have become the bad one
         if pins.refuse(self._folder, self.query, state, str(error)):
             _LOG.warning(
                 "the newest version of %r is refused, and the query %s goes on with version %r, from batch %d on: %s",

@@ -13,7 +13,7 @@ from gpumatch.events.strangers import Spelling
 from gpumatch.spark.answers import OUTPUTS, Output
 from gpumatch.spark.arguments import check_index, check_names
 from gpumatch.spark.carried import carry
-from gpumatch.spark.following import check_follow, schema_digest
+from gpumatch.spark.following import Expected, followed
 from gpumatch.spark.frames import (
     Job,
     absolute,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+_HIDDEN = "with id_type= the driver does not open it"
 _PASSES = ("pass_batches", "count_passes")
 _NAMES: dict[Output, str] = {
     "pairs": "subscription",
@@ -92,14 +93,13 @@ def match_events(
     if top is not None and (output not in ("pairs", "array") or type(top) is not int or top < 1):
         found = f"top={top!r}, output={output!r}"
         raise ValueError(f"top= is for pairs and arrays, and must be a whole number of at least 1; found {found}")
-    if follow:
-        check_follow(events, index, id_type)
     from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
     name = _NAMES[output] if subscription is None else subscription
     returned = _returned(events.columns if columns is None else columns, name)
-    matcher = _matcher(index, id_type)
-    chosen = choose(events.sparkSession, index, strategy, memory, is_hidden=matcher is None)
+    matcher = followed(events, index, id_type) if follow else _matcher(index, id_type)
+    whole = "one that is followed has none" if follow else _HIDDEN * (matcher is None)
+    chosen = choose(events.sparkSession, index, strategy, memory, whole)
     selected, carried, restore = carry(_selected(events, returned, matcher), returned, matcher)
     integers = _integers(matcher, index, output, id_type)
     one = LongType() if integers or output == "count" else StringType()
@@ -109,7 +109,7 @@ def match_events(
     ]
     fields.append(StructField(name, kind))
     query = Query(selected.columns, [*carried, name], output, top, integers, device, is_local(events.sparkSession))
-    follows = schema_digest(matcher.schema) if follow and matcher is not None else ""
+    follows = Expected.of(matcher, output, integers) if follow and matcher is not None else None
     return restore(_mapped(selected, index, chosen, False, query, StructType(fields), metrics, follows))
 
 
@@ -133,7 +133,7 @@ def count_subscriptions(
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     matcher = _matcher(index, id_type)
-    chosen = choose(events.sparkSession, index, strategy, memory, is_hidden=matcher is None)
+    chosen = choose(events.sparkSession, index, strategy, memory, _HIDDEN * (matcher is None))
     selected = _selected(events, [], matcher)
     integers = _integers(matcher, index, "pairs", id_type)
     returned = ["subscription", "count"]
@@ -193,7 +193,7 @@ def _mapped(
     query: Query,
     schema: StructType,
     metrics: Metrics | None,
-    follows: str = "",
+    follows: Expected | None = None,
 ) -> DataFrame:
     session = selected.sparkSession
     job = Job(None if metrics is None else metrics.total, ship_kernels(session))

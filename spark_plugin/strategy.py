@@ -51,18 +51,14 @@ def plan_match(session: SparkSession, index: Index, *, strategy: Asked = "auto",
     return choose(session, index, strategy, memory)
 
 
-def choose(
-    session: SparkSession, index: Index, strategy: Asked, memory: int | None, is_hidden: bool = False
-) -> Strategy:
-    """``is_hidden``: only the executors can read the index."""
+def choose(session: SparkSession, index: Index, strategy: Asked, memory: int | None, whole: str = "") -> Strategy:
+    """``whole``: why the index is opened as a whole, whether it has shards or not; empty if that is to be decided."""
     if strategy not in ("auto", *_NAMES):
         raise ValueError(f"strategy must be one of auto, {', '.join(_NAMES)}, found {strategy!r}")
     if memory is not None and (type(memory) is not int or memory < 1):
         raise ValueError(f"memory must be a number of bytes, found {memory!r}")
-    if isinstance(index, gm.Matcher) or is_hidden:
-        return _only_replicated(
-            strategy, "with id_type= the driver does not open it" if is_hidden else "a matcher is shipped as a whole"
-        )
+    if isinstance(index, gm.Matcher) or whole:
+        return _only_replicated(strategy, whole or "a matcher is shipped as a whole")
     path = absolute(index)
     shards = shards_of(path)
     if not shards:

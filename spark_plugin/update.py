@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
     from gpumatch.schema import SchemaLike
 
-VERSION = "_commit_version"  # Delta's names of columns, and of kinds of changes
-PUT = ("insert", "update", "update_postimage", "upsert")
-REMOVE = ("delete",)
-BEFORE = "update_preimage"  # what a row was
+ORDERS = ("_commit_version", "_change_ordinal")  # what Delta and Iceberg call them, as the kinds of changes below
+PUT = ("insert", "update", "update_postimage", "update_after", "upsert")
+REMOVE = ("delete", "update_preimage", "update_before")  # an update may change the id
 _LOG = logging.getLogger("gpumatch")
 
 
@@ -78,8 +77,8 @@ def update_index(
     """Change the index in a folder as a table has changed: one new version, or none if it has all of it already.
 
     ``changes`` has a row per change: the columns of ``build_index``, and in ``change`` what happened: insert, update or
-    upsert, or delete; Delta's update_postimage and update_preimage are understood. ``order`` names columns by which an
-    id's changes are ordered, so that the last one counts; ``_commit_version`` if there is one. With
+    upsert, or delete; so do feeds of Delta and changelog views of Iceberg. ``order`` names columns by which an id's
+    changes are ordered, so that the last one counts; ``_commit_version`` or ``_change_ordinal`` if there is one. With
     ``mode="snapshot"`` it is the whole table instead, which Spark compares with the index.
 
     ``index``: a folder, which is made if ``schema`` is given, or a matcher, such as one that has the folder open.
@@ -121,7 +120,7 @@ def update_index(
 
 def _orders(changes: DataFrame, order: str | Sequence[str] | None) -> list[str]:
     if order is None:
-        return [VERSION] if VERSION in changes.columns else []
+        return [name for name in ORDERS if name in changes.columns][:1]
     return [order] if isinstance(order, str) else list(order)
 
 
@@ -141,7 +140,7 @@ def _update_batch(frame: DataFrame, batch: int, wanted: Wanted) -> None:
 
 def _update(frame: DataFrame, wanted: Wanted) -> Update:
     """Make changes with columns named by their roles."""
-    table = frame.where(f"kind IS NULL OR lower(kind) <> '{BEFORE}'").toArrow()
+    table = frame.toArrow()
     with _opened(wanted) as matcher:
         return _applied(frame.sparkSession, table, matcher, wanted)
 
@@ -258,7 +257,7 @@ def _is_put(kind: str | None) -> bool:
     """Whether a change puts a subscription, not removes one."""
     found = "" if kind is None else kind.lower()
     if found not in PUT + REMOVE:
-        raise SchemaError(f"a change must be one of {', '.join((*PUT, *REMOVE, BEFORE))}, found {kind!r}")
+        raise SchemaError(f"a change must be one of {', '.join((*PUT, *REMOVE))}, found {kind!r}")
     return found in PUT
 
 

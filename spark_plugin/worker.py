@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from gpumatch.arrays import Array
 from gpumatch.errors import SchemaError, StorageError, nearest
 from gpumatch.spark.answers import Merging, Output, answers, shaped
 from gpumatch.spark.devices import device_of_task
-from gpumatch.spark.following import Following, schema_digest
+from gpumatch.spark.following import Expected, Following
 from gpumatch.spark.frames import absolute, sound
 from gpumatch.spark.opened import open_index
 from gpumatch.spark.ship import unpacked
@@ -37,7 +36,7 @@ class Location:
     shards: tuple[str, ...] = ()  # their paths
     plan: str = ""
     parts: tuple[int, ...] = ()  # tasks that share the events which are sent to each shard
-    follows: str = ""  # the digest of the schema of all its versions, if a stream is to follow it
+    follows: Expected | None = None  # what all its versions are like, if a stream is to follow it
 
     def path(self) -> str:
         if not self.is_shipped:
@@ -154,33 +153,11 @@ def open_matcher(path: str, index: Location, query: Query) -> gm.Matcher:
     """The matcher of an index or a shard, for this task."""
     use_own_cores()
     device = device_of_task(query.device, query.is_local)
-    if index.follows:
-        check = partial(_check_version, index=index, query=query)
-        return Following.of_task(path, device, index.follows, check).open()
+    if index.follows is not None:
+        return Following.of_task(path, device, index.follows).open()
     matcher = open_index(path, device)
     _check_ids(matcher, index, query)
     return matcher
-
-
-def _check_version(matcher: gm.Matcher, index: Location, query: Query) -> None:
-    """Raise unless a query that has begun with another version can go on with this one."""
-    if schema_digest(matcher.schema) != index.follows:
-        found = matcher.schema.to_dict()
-        raise StorageError(
-            f"the index at {shown(index.place)} has another schema than the query began with, found {found}: make it "
-            "what it was, or start the query anew"
-        )
-    check_kind = _check_destinations if query.output == "destinations" else _check_ids
-    check_kind(matcher, index, query)
-
-
-def _check_destinations(matcher: gm.Matcher, index: Location, query: Query) -> None:
-    held = matcher._seal().destinations
-    if held is not None and pa.types.is_integer(held.names.type) != query.integers:
-        asked = "bigint" if query.integers else "string"
-        raise StorageError(
-            f"the destinations of the index at {shown(index.place)} are not of type {asked}, which the query expects"
-        )
 
 
 def _check_ids(matcher: gm.Matcher, index: Location, query: Query) -> None:

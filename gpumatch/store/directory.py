@@ -186,8 +186,8 @@ def warn_of_shards(read: Callable[[], Mapping[str, Any]], where: str) -> None:
 
 
 def remove_stale(folder: Path, named: set[str]) -> None:
-    """Remove what the manifest no longer names."""
-    for stale in folder.iterdir():
+    """Remove what the manifest no longer names, manifests first: a crash leaves none without its files."""
+    for stale in sorted(folder.iterdir(), key=lambda path: path.suffix != ".json"):
         if stale.name in named or stale.name in (LOCK, PINS):
             continue
         if is_shard(stale.name):

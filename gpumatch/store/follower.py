@@ -149,7 +149,7 @@ class Follower:
     def _reload(self, version: str | None = None) -> bool:
         """Read a manifest and what follows it; segments that are open stay so."""
         stored = storage.read(self._path, self._mmap, self._verify, version, self._known)
-        if stored.meta["schema"] != self._stored.meta["schema"]:
+        if list(stored.meta["schema"].items()) != list(self._stored.meta["schema"].items()):  # it has an order
             raise StorageError(f"the index at {shown(self._path)!r} has another schema now; open it again")
         fresh = Store(self._attributes, self._store.build, background=False)
         segments = restore(fresh, self._attributes, stored, self._known)

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,8 @@ def checked_manifest(content: bytes, where: str) -> dict[str, Any]:
         files_of(manifest, where)
         shards_of(manifest, where)
         _check_version(manifest)
+        if "order" in manifest and manifest["order"] != order_of(manifest["schema"]):
+            raise ValueError("its attributes are in another order than when it was written")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StorageError(f"the manifest of {where!r} is damaged: {error!r}; save the index again") from None
     return manifest
@@ -136,6 +138,11 @@ def _finite(text: str) -> float:
 
 def digest_of(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def order_of(names: Iterable[str]) -> str:
+    """What tells one order of attributes from another: the checksum of a manifest does not."""
+    return hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()[:16]
 
 
 def files_of(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from gpumatch.errors import StorageError
 from gpumatch.store import disk, locks
-from gpumatch.store.log import log_state
-from gpumatch.store.manifests import MANIFEST, PINS, checked_manifest, kept_name
+from gpumatch.store.log import log_name, log_state
+from gpumatch.store.manifests import MANIFEST, PINS, checked_manifest, kept_manifest, kept_name, position_of
 
 KEPT = 10  # batches of a query, the newest, whose pins stay; Spark repeats only the last one
 SECONDS = 3600.0  # that any pin stays
@@ -96,7 +96,7 @@ def make(folder: Path, query: str, batch: int, pin: Pin) -> tuple[Pin, bool] | N
         found = read(folder, query, batch)
         if found is not None:
             return found, False
-        if not _keep(folder, pin.manifest):
+        if not _keep(folder, pin):
             return None
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,14 +109,15 @@ def make(folder: Path, query: str, batch: int, pin: Pin) -> tuple[Pin, bool] | N
     return None if found is None else (found, is_new)
 
 
-def _keep(folder: Path, checksum: str) -> bool:
-    """Have a manifest stay when another takes its place; False if one has."""
-    kept = folder / kept_name({"checksum": checksum})
-    if kept.exists():
-        return True
+def _keep(folder: Path, pin: Pin) -> bool:
+    """Have the manifest of a version stay when another takes its place; False if the version has gone already."""
+    kept = folder / kept_name({"checksum": pin.manifest})
+    if (manifest := kept_manifest(kept)) is not None:  # perhaps for another pin, which needs fewer logs
+        first = position_of(manifest)[0].log
+        return all((folder / log_name(number)).exists() for number in range(first + 1, pin.log + 1))
     with suppress(FileNotFoundError, StorageError):
         content = (folder / MANIFEST).read_bytes()
-        if checked_manifest(content, str(folder))["checksum"] == checksum:
+        if checked_manifest(content, str(folder))["checksum"] == pin.manifest:
             disk.replace(kept, content)  # no link: whoever damages the one would damage the other
             return True
     return False
@@ -186,12 +187,15 @@ def is_refused(folder: Path, query: str, state: str) -> bool:
 
 
 def refuse(folder: Path, query: str, state: str, why: str) -> bool:
-    """Note that a query has refused the newest version; whether the reason is news."""
+    """Note that a query has refused the newest version; whether version and reason are news.
+
+    Workers may give other reasons for the same version: some have read it anew, and some have the one before.
+    """
     path = path_of(folder, query, 0).with_name(_REFUSED)
     with _reported(path), locks.locked(folder):
-        before = path.read_text().partition("\n")[2] if path.exists() else ""
+        before = path.read_text().partition("\n") if path.exists() else None
         disk.replace(path, f"{state}\n{why}".encode())
-    return before != why
+    return before is None or (before[0] != state and before[2] != why)
 
 
 def accept(folder: Path, query: str) -> None:

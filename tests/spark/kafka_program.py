@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from gpumatch.spark import match_events
+from gpumatch.spark import deliver, match_events
 
 COLUMNS = "k bigint, x bigint, s string"
 
@@ -29,16 +30,28 @@ def main(folder: Path, jars: str, servers: str, step: int) -> None:
     trades = stream.select(f.from_json(f.col("value").cast("string"), COLUMNS).alias("t")).select("t.*")
     rung = match_events(trades, folder / "index", follow=True)
     sent = rung.select(f.col("subscription").alias("key"), f.to_json(f.struct("*")).alias("value"))
-    writer = sent.writeStream.format("kafka").options(**kafka, topic="rung")
-    query = writer.option("checkpointLocation", str(folder / "check")).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
-    assert query.exception() is None, query.exception()
+    query = finished(sent.writeStream.options(**kafka, topic="rung"), folder / "check")
+    delivered = deliver(trades, folder / "index", stages=2, groups=2, follow=True)
+    sent = delivered.selectExpr("concat('alerts-', destination) AS topic", "to_json(struct(*)) AS value")
+    finished(sent.writeStream.options(**kafka), folder / "check-delivery")
 
     found = spark.read.format("kafka").options(**kafka, subscribe="rung").load()
     rows = found.select(f.col("key").cast("string"), f.get_json_object(f.col("value").cast("string"), "$.k")).collect()
     pairs = sorted((int(k), name) for name, k in rows)
-    (folder / f"pairs{step}.json").write_text(json.dumps({"query": query.id, "pairs": pairs}))
+    found = spark.read.format("kafka").options(**kafka, subscribePattern="alerts-.*").load()
+    rows = found.select("topic", f.get_json_object(f.col("value").cast("string"), "$.k")).collect()
+    topics = sorted((int(k), topic) for topic, k in rows)
+    (folder / f"pairs{step}.json").write_text(json.dumps({"query": query.id, "pairs": pairs, "topics": topics}))
     spark.stop()
+
+
+def finished(writer: Any, checkpoint: Path) -> Any:
+    """The query that writes to Kafka all that there is."""
+    writer = writer.format("kafka").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert query.exception() is None, query.exception()
+    return query
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from tests.spark.streams import COLUMNS
 FILES = 3  # of a batch
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, master: str) -> None:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -25,8 +25,11 @@ def main(folder: Path) -> None:
         "spark.log.level": "OFF",
         "spark.ui.enabled": "false",
         "spark.sql.streaming.minBatchesToRetain": "10000",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.task.maxFailures": "100",  # a task may fail often, as when its worker is killed
     }
-    builder = SparkSession.builder.master("local[2,100]")  # a task may fail often, as when its worker is killed
+    builder = SparkSession.builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -45,4 +48,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -113,7 +113,7 @@ def test_a_folder_for_each_destination(spark: Any, tmp_path: Path, matcher: gm.M
     source, sink, checkpoint = (str(tmp_path / name) for name in ("events", "sink", "checkpoint"))
 
     def write(batch: Any, number: int) -> None:
-        sent = deliver(batch, tmp_path / "idx", stages=2).selectExpr("*", f"{number} AS batch")
+        sent = deliver(batch, tmp_path / "idx", stages=2, follow=True).selectExpr("*", f"{number} AS batch")
         writer = sent.write.partitionBy("destination", "batch").option("partitionOverwriteMode", "dynamic")
         writer.mode("overwrite").parquet(sink)
 
@@ -130,7 +130,10 @@ def test_a_folder_for_each_destination(spark: Any, tmp_path: Path, matcher: gm.M
         run()
     (tmp_path / "checkpoint/commits/1").unlink()  # as if the driver had died before it could note the batch
     (tmp_path / "checkpoint/commits/.1.crc").unlink()
-    run()
+    other = gm.Matcher({"x": "int64"})
+    other.add({0: "x >= 0"}, destination="other")
+    other.save(tmp_path / "idx")
+    run()  # with the version that the batch had
     assert delivered(spark.read.parquet(sink)) == sorted(expected)
     assert {path.name for path in Path(sink).glob("destination=*")} == {f"destination=d{at}" for at in range(4)}
 
@@ -156,8 +159,8 @@ def test_what_deliver_refuses(spark: Any, matcher: gm.Matcher) -> None:
     for groups in (0, 2.0, True):
         with pytest.raises(ValueError, match="groups must be a whole number of at least 1"):
             deliver(events, matcher, groups=groups)  # type: ignore[arg-type]
-    with pytest.raises(gm.SchemaError, match="the events have a column 'n': pass another name as destination="):
-        deliver(events, matcher, destination="n")
+    with pytest.raises(gm.SchemaError, match="the events have a column 'N': pass another name as destination="):
+        deliver(events, matcher, destination="N")
     with pytest.raises(TypeError, match="events must be a PySpark DataFrame"):
         plan_delivery([{"x": 1}], matcher)  # type: ignore[arg-type]
     bare = gm.Matcher({"x": "int64"})

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.delta, pytest.mark.long]
+from tests.spark.jars import DELTA, fetched
 
-VERSION = "4.4.0"
-ARTIFACTS = ("delta-spark_4.1_2.13", "delta-storage")
+pytestmark = [pytest.mark.spark, pytest.mark.delta, pytest.mark.long]
 
 SCRIPT = """
 import sys
@@ -76,27 +74,11 @@ print([(row.id, row.expr) for row in spark.read.parquet(bad).collect()])
 """
 
 
-@pytest.fixture(scope="module")
-def jars() -> str:
-    """Paths of Delta's jars."""
-    if shutil.which("mvn") is None:
-        pytest.skip("Maven is not installed, and fetches Delta's jars")
-    paths = []
-    for name in ARTIFACTS:
-        path = Path.home() / f".m2/repository/io/delta/{name}/{VERSION}/{name}-{VERSION}.jar"
-        if not path.exists():
-            command = ["mvn", "-q", "dependency:get", f"-Dartifact=io.delta:{name}:{VERSION}", "-Dtransitive=false"]
-            fetched = subprocess.run(command, capture_output=True, text=True, timeout=600)
-            if fetched.returncode or not path.exists():
-                pytest.skip(f"Maven cannot fetch {name} {VERSION}: {fetched.stdout.strip()[-300:]}")
-        paths.append(str(path))
-    return ",".join(paths)
-
-
-def test_a_change_feed(jars: str, tmp_path: Path) -> None:
+def test_a_change_feed(tmp_path: Path) -> None:
     pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'gpumatch[spark]'")
     if not pyspark.__version__.startswith("4.1."):
-        pytest.skip(f"{ARTIFACTS[0]} is for PySpark 4.1, found {pyspark.__version__}")
+        pytest.skip(f"{DELTA[1]} is for PySpark 4.1, found {pyspark.__version__}")
+    jars = ",".join(map(str, fetched(*DELTA, alone=True)))
     own = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", SCRIPT, jars, str(tmp_path)]
     done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=600)

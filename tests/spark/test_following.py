@@ -13,7 +13,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.spark import following, opened, pinned_versions
-from gpumatch.spark.following import Following, schema_digest
+from gpumatch.spark.following import Expected, Following
 from gpumatch.store import pins
 
 pytestmark = pytest.mark.spark
@@ -35,14 +35,12 @@ def nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened, "uses", dict.fromkeys(opened.uses, 0))
 
 
-def at(folder: Path, batch: int, check: Callable[[gm.Matcher], None] = lambda _: None) -> gm.Matcher:
+EXPECTED = Expected.of(gm.Matcher(SCHEMA), "pairs", integers=False)
+
+
+def at(folder: Path, batch: int, expected: Expected = EXPECTED) -> gm.Matcher:
     """As a task of a batch opens it."""
-    return Following(str(folder), QUERY, batch, "cpu", "digest", check).open()
-
-
-def only_strings(matcher: gm.Matcher) -> None:
-    if matcher.id_type is int:
-        raise gm.StorageError("ids are integers")
+    return Following(str(folder), QUERY, batch, "cpu", expected).open()
 
 
 def anew() -> None:
@@ -102,26 +100,27 @@ def test_a_bad_version_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     matcher = made(tmp_path)
     matcher.add({"a": "x > 1"})
     matcher.close()
-    assert list(at(tmp_path, 0, only_strings)) == ["a"]
+    assert list(at(tmp_path, 0)) == ["a"]
     bad = gm.Matcher(SCHEMA)
     bad.add({1: "x > 1"})
     bad.save(tmp_path)
     for batch in range(1, 4):
-        assert list(at(tmp_path, batch, only_strings)) == ["a"]
+        assert list(at(tmp_path, batch)) == ["a"]
         anew()
     [record] = caplog.records
     version = pinned_versions(tmp_path, QUERY)[0]
     assert record.name == "gpumatch"
     assert f"the newest version of {str(tmp_path)!r} is refused" in record.message
-    assert f"goes on with version {version!r}, from batch 1 on: ids are integers" in record.message
+    assert f"goes on with version {version!r}, from batch 1 on: the ids of the index at " in record.message
+    assert "are not of type string, which the query expects" in record.message
     assert opened.uses["refused"] == 3
     assert set(pinned_versions(tmp_path, QUERY).values()) == {version}
     good = gm.Matcher(SCHEMA)
     good.add({"b": "x > 1"})
     good.save(tmp_path)
-    assert list(at(tmp_path, 4, only_strings)) == ["b"]
+    assert list(at(tmp_path, 4)) == ["b"]
     bad.save(tmp_path)
-    assert list(at(tmp_path, 5, only_strings)) == ["b"]
+    assert list(at(tmp_path, 5)) == ["b"]
     assert len(caplog.records) == 2  # it is news again
 
 
@@ -154,30 +153,56 @@ def other_schema(folder: Path) -> None:
     matcher.save(folder)
 
 
-def same_schema(matcher: gm.Matcher) -> None:
-    if schema_digest(matcher.schema) != schema_digest(gm.Schema.of(SCHEMA)):
-        raise gm.StorageError("another schema")
+def other_order(folder: Path) -> None:
+    matcher = gm.Matcher(dict(reversed(SCHEMA.items())))
+    matcher.add({"b": "x > 7"})
+    matcher.save(folder)
 
 
-@pytest.mark.parametrize("spoil", [damaged_manifest, damaged_log, damaged_array, no_manifest, other_schema])
+def other_ids(folder: Path) -> None:
+    matcher = gm.Matcher(SCHEMA)
+    matcher.add({1: "x > 7"})
+    matcher.save(folder)
+
+
+def other_destinations(folder: Path) -> None:
+    matcher = gm.Matcher(SCHEMA)
+    matcher.add({"a": "x > 7"}, destination=1)
+    matcher.save(folder)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        damaged_manifest,
+        damaged_log,
+        damaged_array,
+        no_manifest,
+        other_schema,
+        other_order,
+        other_ids,
+        other_destinations,
+    ],
+)
 @pytest.mark.parametrize("is_new", [True, False])
 def test_kinds_of_bad_versions(
     tmp_path: Path, spoil: Callable[[Path], None], is_new: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with made(tmp_path) as matcher:
-        matcher.add({"a": "x > 1"})
-        assert list(at(tmp_path, 0, same_schema)) == ["a"]
+        matcher.add({"a": "x > 1"}, destination="d")
+        expected = Expected.of(matcher, "pairs", integers=False)
+        assert list(at(tmp_path, 0, expected)) == ["a"]
         matcher.add({"late": "x > 2"})
     spoil(tmp_path)
     for batch in (1, 2):
         if is_new:
             anew()
-        assert list(at(tmp_path, batch, same_schema)) == ["a"]
+        assert list(at(tmp_path, batch, expected)) == ["a"]
     assert len(caplog.records) == 1
     assert opened.uses["refused"] == 2
     anew()
     with pytest.raises(gm.StorageError):  # a query that starts on it
-        Following(str(tmp_path), QUERY.replace("6", "7"), 0, "cpu", "", same_schema).open()
+        Following(str(tmp_path), QUERY.replace("6", "7"), 0, "cpu", expected).open()
 
 
 def test_what_was_mended_in_place_is_taken_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,4 +272,4 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_tasks_that_belong_to_no_batch(tmp_path: Path) -> None:
     with pytest.raises(gm.StorageError, match=r"follow=True needs the tasks of a streaming query.* None and None"):
-        Following.of_task(str(tmp_path), "cpu", "", lambda _: None)
+        Following.of_task(str(tmp_path), "cpu", EXPECTED)

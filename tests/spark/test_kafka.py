@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.spark import pinned_versions
+from tests.spark.jars import fetched
 from tests.spark.streams import SCHEMA, events
 
 pytestmark = [
@@ -43,31 +43,6 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 num.partitions=2
 """
-
-
-def fetched(name: str, *artifacts: str, alone: bool = False) -> list[Path]:
-    """The jars of artifacts, and unless they are to be alone of what they need, in the user's folder of caches."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpumatch-test", name)
-    if not (folder / "complete").exists():
-        if shutil.which("mvn") is None:
-            pytest.skip("Maven is not installed, and fetches Kafka")
-        folder.mkdir(parents=True, exist_ok=True)
-        none = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>" * alone
-        facts = ""
-        for group, artifact, version in (one.split(":") for one in artifacts):
-            facts += f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-            facts += f"<version>{version}</version><exclusions>{none}</exclusions></dependency>"
-        (folder / "pom.xml").write_text(
-            "<project><modelVersion>4.0.0</modelVersion><groupId>gpumatch</groupId><artifactId>test</artifactId>"
-            f"<version>1</version><dependencies>{facts}</dependencies></project>"
-        )
-        command = ["mvn", "-q", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
-        command += [f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"Maven cannot fetch {artifacts}: {done.stdout.strip()[-300:]}")
-        (folder / "complete").touch()
-    return sorted(folder.glob("*.jar"))
 
 
 def free_port() -> int:
@@ -117,8 +92,9 @@ def test_from_kafka_to_kafka(broker: str, tmp_path: Path) -> None:
     clients = fetched(f"kafka-clients-{SERVER}", f"org.apache.kafka:kafka-clients:{SERVER}", alone=True)
     jars = ",".join(map(str, [*connector, *clients]))
     right: list[list[object]] = []
+    topics: list[list[object]] = []
     with gm.open(tmp_path / "index", "a", schema=SCHEMA, keep=0) as matcher:
-        matcher.add({"high": "x > 90", "b": "s = 'b'"})
+        matcher.add({"high": "x > 90", "b": "s = 'b'"}, destination=["vip", "all"])
         for step in range(2):
             command = [sys.executable, str(PROGRAM), str(tmp_path), jars, broker, str(step)]
             environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
@@ -128,8 +104,11 @@ def test_from_kafka_to_kafka(broker: str, tmp_path: Path) -> None:
             ids = matcher.match(events(100 * step, 100))
             right += [[100 * step + k, name] for k, names in enumerate(ids) for name in names]
             assert found["pairs"] == sorted(right)
+            sent = matcher.destinations(events(100 * step, 100))
+            topics += [[100 * step + k, f"alerts-{name}"] for k, names in enumerate(sent) for name in names]
+            assert found["topics"] == sorted(topics)
             matcher.remove(["b"])
-            matcher.upsert({"b": "x < 10", "c": "s = 'c'"})
+            matcher.upsert({"b": "x < 10", "c": "s = 'c'"}, destination=["all", "vip"])
             matcher.compact()
         versions = pinned_versions(tmp_path / "index", found["query"])
         assert list(versions) == [0, 1]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,17 +25,19 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 PROGRAM = Path(__file__).with_name("stream_program.py")
 ROWS = 50  # of a file
 PATIENCE = 300.0  # seconds
+LOCAL = "local[2,100]"  # a task may fail so often
+CLUSTER = "local-cluster[2,1,1024]"  # two executors with one core and 1024 MB
 
 
 class Driver:
-    """The query in a process of its own, with all that belongs to it: the JVM and Python's workers."""
+    """The query in a process of its own, with all that belongs to it: the JVM, executors and Python's workers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, master: str = LOCAL) -> None:
         self._folder = folder
         own = {"SPARK_LOCAL_IP": "127.0.0.1", "GPUMATCH_TRIALS": "0"}
         with open(folder / "said", "ab") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"import runpy, sys; sys.argv = ['', {str(folder)!r}]; "
+                [sys.executable, "-c", f"import runpy, sys; sys.argv = ['', {str(folder)!r}, {master!r}]; "
                  f"runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"],
                 cwd=PROGRAM.parents[2], env=os.environ | own, stdout=said, stderr=said, start_new_session=True,
             )  # fmt: skip
@@ -47,10 +49,11 @@ class Driver:
 
     def kill_worker(self) -> bool:
         """One of Python's workers, as far as there are any; Spark runs its task again."""
-        workers = list(workers_of(self._process.pid))
-        if workers:
-            os.kill(random.choice(workers), signal.SIGKILL)
-        return bool(workers)
+        return kill_one([at for at, parent in below(self._process.pid).items() if runs(parent, "pyspark.daemon")])
+
+    def kill_executor(self) -> bool:
+        """One of them, as far as there are any, in the midst of what it does; Spark starts another."""
+        return kill_one([at for at in below(self._process.pid) if runs(at, "CoarseGrainedExecutorBackend")])
 
     def wait_for(self, is_there: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -70,8 +73,8 @@ def committed(folder: Path) -> int:
     return sum(path.name.isdecimal() for path in commits.iterdir()) if commits.exists() else 0
 
 
-def workers_of(root: int) -> Iterator[int]:
-    """The processes that match, below a process: children of PySpark's daemon."""
+def below(root: int) -> dict[int, int]:
+    """The processes below one, with their parents."""
     parents = {}
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
@@ -79,19 +82,27 @@ def workers_of(root: int) -> Iterator[int]:
             parents[int(name)] = int(facts[1])
         except OSError:  # it has ended
             continue
-    for process, parent in parents.items():
-        daemon = is_daemon(parent)
-        while daemon and parent in parents and parent != root:
-            parent = parents[parent]
-        if daemon and parent == root:
-            yield process
+
+    def is_below(process: int) -> bool:
+        while process in parents and process != root:
+            process = parents[process]
+        return process == root
+
+    return {process: parent for process, parent in parents.items() if process != root and is_below(process)}
 
 
-def is_daemon(process: int) -> bool:
+def runs(process: int, what: str) -> bool:
     try:
-        return b"pyspark.daemon" in Path(f"/proc/{process}/cmdline").read_bytes()
+        return what.encode() in Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return False
+
+
+def kill_one(processes: list[int]) -> bool:
+    """Whether there was any."""
+    if processes:
+        os.kill(random.choice(processes), signal.SIGKILL)
+    return bool(processes)
 
 
 class Outside(threading.Thread):
@@ -146,13 +157,46 @@ def test_killed_drivers_and_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         outside.end()
     driver.finish()
     matcher.close()
-    versions = check(tmp_path / "index", (tmp_path / "query").read_text(), tmp_path / "check", tmp_path / "out")
-    found = [pair for pairs in written_by_batch(tmp_path / "out").values() for pair in pairs]
+    assert len(set(checked(tmp_path, outside).values())) > kills
+    assert (outside.made, workers) == (changes, (kills + 1) // 2)
+
+
+@pytest.mark.skipif("GPUMATCH_ALL" not in os.environ, reason="it starts a dozen executors: make test-long runs it")
+def test_killed_executors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the driver goes on."""
+    monkeypatch.setattr(durable, "_RECORDS", 7)
+    kills, changes = 10, 100
+    matcher = gm.open(tmp_path / "index", "a", schema=SCHEMA, background=False, keep=0)
+    matcher.add({"low": "x < 50", "b": "s = 'b'"})
+    (tmp_path / "in").mkdir()
+    random.seed(8)
+    outside = Outside(matcher, tmp_path)
+    outside.start()
+    try:
+        driver = Driver(tmp_path, CLUSTER)
+        for kill in range(kills):
+            before = committed(tmp_path)
+            driver.wait_for(lambda before=before: committed(tmp_path) > before)  # type: ignore[misc]
+            outside.allowed = changes * (kill + 1) // kills
+            time.sleep(random.random())
+            driver.wait_for(driver.kill_executor)
+            driver.wait_for(lambda: outside.made == outside.allowed)
+    finally:
+        outside.end()
+    driver.finish()
+    matcher.close()
+    assert len(set(checked(tmp_path, outside).values())) > kills // 2
+    assert outside.made == changes
+
+
+def checked(folder: Path, outside: Outside) -> dict[int, str]:
+    """The version of each batch; no row is lost, none is there twice, and none is of another version."""
+    versions = check(folder / "index", (folder / "query").read_text(), folder / "check", folder / "out")
+    found = [pair for pairs in written_by_batch(folder / "out").values() for pair in pairs]
     assert len(found) == len(set(found))
     low = [k for k, x in enumerate(events(0, ROWS * outside.arrived)["x"].to_pylist()) if x < 50]
-    assert sorted(k for k, name in found if name == "low") == low  # nothing is lost
-    assert (outside.made, workers) == (changes, (kills + 1) // 2)
-    assert len(set(versions.values())) > kills
+    assert sorted(k for k, name in found if name == "low") == low
+    return versions
 
 
 def test_a_bad_version_takes_one_line(tmp_path: Path) -> None:

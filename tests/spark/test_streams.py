@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,57 @@ def test_in_foreach_batch(spark: Any, tmp_path: Path) -> None:
             assert first == second
             version = pinned_versions(tmp_path / "index", query.id)[batch]
             assert {name for _, name in first} == set(gm.load(tmp_path / "index", version=version))
+
+
+def test_bad_versions_in_foreach_batch(spark: Any, tmp_path: Path) -> None:
+    """The driver looks at the index for each batch, and does not stop the query either."""
+    with made(tmp_path) as matcher:
+        matcher.add({"a": "x > 50"})
+    index, found, fails = tmp_path / "index", {}, [False]
+
+    def inside(frame: Any, batch: int) -> None:
+        pairs = match_events(frame, index, columns=["k"], follow=True)
+        found[batch] = pairs.dtypes, sorted(row.k for row in pairs.collect())
+        assert not fails[0], "as asked"
+
+    def begin() -> Any:
+        writer = source(spark, tmp_path).writeStream.foreachBatch(inside)
+        return writer.option("checkpointLocation", str(tmp_path / "check")).start()
+
+    def high(batch: int) -> tuple[Any, list[int]]:
+        numbers = events(100 * batch, 100)["x"].to_pylist()
+        return [("k", "bigint"), ("subscription", "string")], [100 * batch + k for k, x in enumerate(numbers) if x > 50]
+
+    query = begin()
+    bad = gm.Matcher({"x": "int64", "y": "int64"})
+    bad.add({7: "x < 50"})
+    rules = spark.sql("SELECT concat('r', id) AS id, concat('x > ', id) AS expr FROM range(30)")
+    spoilt: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: bad.save(index),
+        lambda: (index / "manifest.json").write_text("{}"),
+        lambda: build_index(rules, index, schema=SCHEMA, shards=2),
+    ]
+    for batch, spoil in enumerate(spoilt):
+        spoil()
+        arrive(tmp_path / "in", 100 * batch, 100)
+        query.processAllAvailable()
+        assert found[batch] == high(batch)
+    fails[0] = True
+    arrive(tmp_path / "in", 400, 100)
+    with pytest.raises(Exception, match="as asked"):
+        query.processAllAvailable()
+    with pytest.warns(gm.GpumatchWarning, match="had shards"):
+        bad.save(index)
+    fails[0] = False
+    found.clear()
+    query = begin()
+    arrive(tmp_path / "in", 500, 100)
+    query.processAllAvailable()
+    query.stop()
+    assert found[4] == high(4)  # the batch that is repeated has its version
+    assert found[5][0] == [("k", "bigint"), ("subscription", "bigint")]  # a query that starts takes what is there
+    assert len(set(pinned_versions(index, query.id).values())) == 2
 
 
 def test_what_cannot_be_followed(spark: Any, tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import gpumatch as gm
 from gpumatch.routing.shards.plan import save_shards
 from gpumatch.spark import build_index, compare_tables, match_events, update_index, worker
+from gpumatch.spark.update import Net
 
 pytestmark = pytest.mark.spark
 
@@ -81,6 +83,33 @@ def test_the_last_change_of_an_id_counts(spark: Any, tmp_path: Path) -> None:
     )
     update_index(renamed, tmp_path / "idx", change="op", order=["at"])
     assert contents(tmp_path / "idx")[3] == "px > 33"
+
+
+def test_an_update_may_change_the_id() -> None:
+    """The former id is in the row of what was, and nowhere else."""
+
+    def net(*changes: tuple[str, str, str, int]) -> tuple[dict[Any, Any], list[Any]]:
+        columns = zip(*changes, strict=True)
+        found = Net.of(pa.table(dict(zip(("id", "expr", "kind", "order0"), map(list, columns), strict=True))))
+        assert not found.twice
+        return dict(zip(found.ids, found.column("expr"), strict=True)), sorted(found.removed)
+
+    moved = (
+        ("b", "px > 9", "UPDATE_AFTER", 3),
+        ("a", "px > 1", "UPDATE_BEFORE", 1),
+        ("c", "px > 1", "UPDATE_AFTER", 1),
+        ("b", "px > 2", "UPDATE_BEFORE", 2),
+        ("d", "px > 2", "UPDATE_AFTER", 2),
+        ("c", "px > 1", "UPDATE_BEFORE", 3),
+    )
+    assert net(*moved) == ({"b": "px > 9", "d": "px > 2"}, ["a", "c"])
+    swapped = (
+        ("b", "px > 9", "update_preimage", 4),
+        ("d", "px > 9", "update_postimage", 4),
+        ("d", "px > 2", "update_preimage", 4),
+        ("b", "px > 2", "update_postimage", 4),
+    )
+    assert net(*swapped) == ({"b": "px > 2", "d": "px > 9"}, [])
 
 
 def test_destinations_and_weights(spark: Any, tmp_path: Path) -> None:

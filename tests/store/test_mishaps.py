@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import threading
@@ -178,3 +179,24 @@ def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyP
         writer.compact()
     assert list(gm.load(tmp_path)) == ["a", "b"]
     assert list(gm.load(tmp_path, version=first)) == ["a"]
+
+
+def test_attributes_in_another_order(tmp_path: Path) -> None:
+    """Equal arrays mean another attribute then."""
+
+    def save(*names: str) -> None:
+        saved = gm.Matcher(dict.fromkeys(names, "int64"))
+        saved.add_ranges([1], {names[0]: ([5], [9])})
+        saved.save(tmp_path)
+
+    save("x", "y")
+    reader = gm.open(tmp_path)
+    save("y", "x")
+    assert gm.load(tmp_path).match_one({"x": 0, "y": 6}) == [1]
+    with pytest.raises(gm.StorageError, match="has another schema now; open it again"):
+        reader.refresh()
+    manifest = tmp_path / "manifest.json"
+    held = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**held, "schema": dict(reversed(held["schema"].items()))}))
+    with pytest.raises(gm.StorageError, match="attributes are in another order"):
+        gm.load(tmp_path)

@@ -68,6 +68,28 @@ def test_the_first_one_decides(tmp_path: Path) -> None:
     assert not [name for name in os.listdir(tmp_path / "pins" / QUERY) if name.endswith(".tmp")]
 
 
+def test_a_log_that_has_gone_before_its_version_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest is there, for an earlier pin, but not all that has changed since."""
+    matcher = made(tmp_path)
+    matcher.add({"a": "x > 1"})
+    first = pin(tmp_path, 0)
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable.Durable, "_write_version", fail)
+        with pytest.raises(gm.StorageError, match="cannot write a version"):
+            matcher._folder.fold()  # type: ignore[union-attr]
+    matcher.add({"b": "x > 2"})
+    late = newest(tmp_path)
+    assert (late.manifest, late.log) == (first.manifest, first.log + 1)
+    matcher._folder.fold()  # type: ignore[union-attr]
+    assert pins.make(tmp_path, QUERY, 1, late) is None
+    assert pins.batches(tmp_path, QUERY) == [0]
+    assert texts(tmp_path, pin(tmp_path, 1).version) == {"a": "x > 1", "b": "x > 2"}
+
+
 def test_of_many_at_once_one_decides(tmp_path: Path) -> None:
     matcher, versions = made(tmp_path), []
     for at in range(8):
@@ -385,9 +407,12 @@ def test_refusals(tmp_path: Path) -> None:
     assert pins.is_refused(tmp_path, QUERY, state)
     assert not pins.is_refused(tmp_path, OTHER, state)
     assert not pins.refuse(tmp_path, QUERY, state, "why\nnot")
-    assert pins.refuse(tmp_path, QUERY, state, "another")
+    assert not pins.refuse(tmp_path, QUERY, state, "what another worker says of it")
     matcher.add({"b": "x > 1"})
-    assert not pins.is_refused(tmp_path, QUERY, pins.state_of(tmp_path))
+    newer = pins.state_of(tmp_path)
+    assert not pins.is_refused(tmp_path, QUERY, newer)
+    assert pins.refuse(tmp_path, QUERY, newer, "another")
+    assert not pins.refuse(tmp_path, QUERY, state, "another")
     aged(tmp_path / "pins" / QUERY / "refused", pins.AGAIN + 1)
     assert not pins.is_refused(tmp_path, QUERY, state)  # it may have been mended in place
     pins.accept(tmp_path, QUERY)
