@@ -366,9 +366,11 @@ class Matcher:
     def match_one(self, event: Mapping[str, Any] | pd.Series, strict: bool = False) -> list[int | str]:
         """The ids of the subscriptions that one event satisfies: a dict, or a pandas Series."""
         if type(event) is dict and self.device == "cpu":
-            packed = self._shapes.packed(event, strict)
-            if packed is not None:
-                return ids_of_one(self._seal(), packed, lambda: Single.of(event, self.schema))
+            shape = self._shapes.find(event, strict)
+            if shape is not None and (packed := shape.packed(event)) is not None:
+                ids = ids_of_one(self._seal(), packed, lambda: Single.of(event, self.schema))
+                shape.free.append(packed)
+                return ids
         found = self.match([event], strict).ids(0)
         if type(event) is dict:
             self._shapes.meet(event)

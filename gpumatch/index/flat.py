@@ -7,6 +7,7 @@ drawing and for rooflines is in separate modules of a kind's package: ``device``
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -58,7 +59,7 @@ class FlatIndex:
     @property
     def nbytes(self) -> int:
         """Bytes of its arrays, and of those made on first use."""
-        made = (array for array in self.kept.values() if isinstance(array, np.ndarray))
+        made = [array for array in list(self.kept.values()) if isinstance(array, np.ndarray)]  # others may add to it
         return sum(array.nbytes for array in (*self.arrays.values(), *made))
 
 
@@ -71,7 +72,17 @@ class Around(NamedTuple):
     sizes: Sizes
 
 
-_counting = threading.Lock()
+_counting = threading.RLock()  # a signal's handler may match events, too
+
+
+def _after_fork() -> None:
+    """The thread that held the lock may not be there."""
+    global _counting
+    _counting = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(slots=True)
