@@ -408,6 +408,14 @@ class Matcher:
         counts = [self._engine.count(snapshot, batch) for batch in slices(self._batches(events, strict))]
         return np.concatenate(counts) if counts else np.zeros(0, np.int64)
 
+    def count_subscriptions(self, events: Any, strict: bool = False) -> Array:
+        """How many events satisfy each subscription, in the order of ``ids``."""
+        snapshot = self._seal()
+        totals = np.zeros(len(snapshot), np.int64)
+        for batch in slices(self._batches(events, strict)):
+            totals += self._engine.totals(snapshot, batch)
+        return totals
+
     def any(self, events: Any, strict: bool = False) -> Array:
         """Whether each event satisfies any subscription; stops at the first one."""
         snapshot = self._seal()
