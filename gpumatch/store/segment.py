@@ -280,7 +280,7 @@ class Segment:
             spare.append(own)
 
         threads.run(add, chunks(len(batch), self._counted_at_once))
-        added = [np.sum(own, axis=0) if len(own) > 1 else own[0] for own in zip(*spare, strict=True)]
+        added: list[Array] = [np.sum(own, axis=0) if len(own) > 1 else own[0] for own in zip(*spare, strict=True)]
         if not self.counts:
             return added[0]
         totals = np.zeros(len(self), np.int64)

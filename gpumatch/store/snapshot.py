@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -143,6 +144,10 @@ class Snapshot:
             found.append((segment, _shared(segment.table, rows, 1)))
         return found
 
+    def one_row(self, number: int) -> Table:
+        """That table of a segment."""
+        return self.as_one[number][1]
+
     @lazy
     def dead(self) -> list[list[Array]]:
         """For each part of each segment, a bit for each clause whose row is removed, in words; none if no row is."""
@@ -272,7 +277,7 @@ class Host:
         found = np.zeros(len(batch), np.bool_)
         for number, segment in enumerate(snapshot.segments):
             if not found.all():
-                segment.mark_any(batch, snapshot.dead[number], lambda at=number: snapshot.as_one[at][1], found)
+                segment.mark_any(batch, snapshot.dead[number], partial(snapshot.one_row, number), found)
         return found
 
     def match_shared(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.arrays import Array
-from gpumatch.index import IndexParams
+from gpumatch.index import KINDS, IndexParams
 from gpumatch.index.gem import GEM
 from gpumatch.store.segment import Segment
 
@@ -128,8 +129,30 @@ def test_marked_events_are_passed_over() -> None:
     others.add_ranges(np.arange(N), ranges(np.random.default_rng(7), 2, 40))
     others.compact()
     [segment], found = others._seal().segments, marks.copy()
-    segment.mark_any(batch, others._seal().dead[0], lambda: others._seal().as_one[0][1], found)
+    segment.mark_any(batch, others._seal().dead[0], lambda: others._seal().one_row(0), found)
     assert found.tolist() == (marks | right).tolist()
+
+
+def test_a_part_that_counts_beside_one_that_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bitsets have some of the subscriptions, which have one clause each, and postings the others."""
+    monkeypatch.setattr("gpumatch.index.planner._FEW", 0)
+    monkeypatch.setattr("gpumatch.index.planner._rank", lambda offer: -len(offer.parts))
+    assert GEM.planning is not None
+    some = GEM.planning._replace(takes=lambda costs, clauses: clauses[clauses % 7 > 2])
+    monkeypatch.setitem(KINDS, "gem", replace(GEM, planning=some))
+    rows = events(np.random.default_rng(8))
+    matcher, plain = filled("auto", 5, 30, {}), filled("scan", 5, 30, {})
+    [segment] = matcher._seal().segments
+    assert segment.parts[0].index.params.kind == "gem"
+    assert len(segment.parts) > 1
+    assert segment.counts
+    for gone in ([], [*range(0, N, 3)]):
+        matcher.remove(gone)
+        plain.remove(gone)
+        right = plain.match(rows)
+        assert matcher.count(rows).tolist() == right.counts.tolist()
+        assert matcher.any(rows).tolist() == (right.counts > 0).tolist()
+        assert matcher.count_subscriptions(rows).tolist() == plain.count_subscriptions(rows).tolist()
 
 
 @pytest.mark.parametrize("events", [1, 2, 3, 4, 5, 64, 255, 256])
