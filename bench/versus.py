@@ -18,8 +18,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 WORKLOADS = ("w1-100k", "w2", "w3", "w4", "w5", "stock-100k", "stock-200k", "atree-10k", "ads-100k")
-WAYS = ("match", "count", "any", "one", "one-rows")
+WAYS = ("match", "count", "any", "subscriptions", "destinations", "one", "one-rows")
 _EVENTS, _ALONE = 1000, 300
+_DESTINATIONS = 100
 
 
 def main() -> None:
@@ -41,7 +42,10 @@ def _compared(name: str, ways: list[str], other: Path, rounds: int) -> dict[str,
     trees = {"before": other, "after": HERE}
     asked = {
         tree: subprocess.Popen(
-            [path / ".venv" / "bin" / "python", __file__, "--serve", str(path), name], stdin=-1, stdout=-1, text=True
+            [path / ".venv" / "bin" / "python", __file__, "--serve", str(path), name, *ways],
+            stdin=-1,
+            stdout=-1,
+            text=True,
         )
         for tree, path in trees.items()
     }
@@ -66,8 +70,8 @@ def _compared(name: str, ways: list[str], other: Path, rounds: int) -> dict[str,
     return result
 
 
-def _serve(tree: str, name: str) -> None:
-    """Build a workload, then time each way that stdin asks for."""
+def _serve(tree: str, name: str, *wanted: str) -> None:
+    """Build a workload, then time each way that stdin asks for, of those that are wanted."""
     sys.path.insert(0, f"{tree}/bench")
     import gpumatch as gm
 
@@ -75,17 +79,25 @@ def _serve(tree: str, name: str) -> None:
     matcher, batch, rows = _loaded(name)
     matcher.compact()
     found = matcher.match(batch)
+    routed = _routed(matcher) if "destinations" in wanted else matcher
     ways: dict[str, tuple[Callable[[], Any], int]] = {
         "match": (lambda: matcher.match(batch), len(found)),
         "count": (lambda: matcher.count(batch), len(found)),
         "any": (lambda: matcher.any(batch), len(found)),
+        "subscriptions": (lambda: _totals(matcher, batch), len(found)),
+        "destinations": (lambda: routed.destinations(batch), len(found)),
         "one": (lambda: [matcher.match_one(row) for row in rows], len(rows)),
         "one-rows": (lambda: [matcher.match([row]) for row in rows], len(rows)),
     }
-    for call, _ in ways.values():
-        call()
+    for way in wanted:
+        ways[way][0]()
+    answers = [found.offsets, found.rows]
+    if "subscriptions" in wanted:
+        answers.append(_totals(matcher, batch))
+    if "destinations" in wanted:
+        answers.append(routed.destinations(batch).rows)
     facts = {
-        "answer": hashlib.sha256(found.offsets.tobytes() + found.rows.tobytes()).hexdigest(),
+        "answer": hashlib.sha256(b"".join(answer.tobytes() for answer in answers)).hexdigest(),
         "matches": float(found.counts.mean()),
         "index": [segment["index"] for segment in matcher.stats()["segments"]],
         "bytes": matcher.stats()["bytes"],
@@ -99,6 +111,28 @@ def _serve(tree: str, name: str) -> None:
             call()
             times.append(time.thread_time() - start)
         print(1e6 * min(times) / count, flush=True)
+
+
+def _totals(matcher: Any, batch: Any) -> Any:
+    """How many events each subscription matches; in versions without a method for it, from all matches."""
+    import numpy as np
+
+    if hasattr(matcher, "count_subscriptions"):
+        return matcher.count_subscriptions(batch)
+    return np.bincount(matcher.match(batch).rows, minlength=len(matcher)).astype(np.int64)
+
+
+def _routed(matcher: Any) -> Any:
+    """The same subscriptions, dealt to destinations."""
+    from dataclasses import replace
+
+    from gpumatch.subscriptions.destinations import Destinations
+
+    source = matcher._source()
+    names = [at % _DESTINATIONS for at in range(len(source))]
+    routed = matcher._subset(replace(source, destinations=Destinations.of(names, len(source))))
+    routed.compact()
+    return routed
 
 
 def _loaded(name: str) -> tuple[Any, Any, list[dict[str, Any]]]:

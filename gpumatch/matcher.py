@@ -367,9 +367,11 @@ class Matcher:
     def match_one(self, event: Mapping[str, Any] | pd.Series, strict: bool = False) -> list[int | str]:
         """The ids of the subscriptions that one event satisfies: a dict, or a pandas Series."""
         if type(event) is dict and self.device == "cpu":
-            packed = self._shapes.packed(event, strict)
-            if packed is not None:
-                return ids_of_one(self._seal(), packed, lambda: Single.of(event, self.schema))
+            shape = self._shapes.find(event, strict)
+            if shape is not None and (packed := shape.packed(event)) is not None:
+                ids = ids_of_one(self._seal(), packed, lambda: Single.of(event, self.schema))
+                shape.free.append(packed)
+                return ids
         found = self.match([event], strict).ids(0)
         if type(event) is dict:
             self._shapes.meet(event)
@@ -406,6 +408,14 @@ class Matcher:
         snapshot = self._seal()
         counts = [self._engine.count(snapshot, batch) for batch in slices(self._batches(events, strict))]
         return np.concatenate(counts) if counts else np.zeros(0, np.int64)
+
+    def count_subscriptions(self, events: Any, strict: bool = False) -> Array:
+        """How many events satisfy each subscription, in the order of ``ids``."""
+        snapshot = self._seal()
+        totals = np.zeros(len(snapshot), np.int64)
+        for batch in slices(self._batches(events, strict)):
+            totals += self._engine.totals(snapshot, batch)
+        return totals
 
     def any(self, events: Any, strict: bool = False) -> Array:
         """Whether each event satisfies any subscription; stops at the first one."""

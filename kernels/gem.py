@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpumatch.kernels.bits import prefetch, trailing_zeros
+from gpumatch.kernels.bits import ones, prefetch, trailing_zeros
 from gpumatch.kernels.compile import driver, maker, scalar
 from gpumatch.kernels.frames import framed, framed_table
 from gpumatch.kernels.predicates import satisfies
@@ -20,12 +20,14 @@ from gpumatch.kernels.rows import grow, sort_unique
 WORDS = 64  # words per tile and cell
 TILE = 64 * WORDS  # clauses per tile
 STRICTER = 4  # dimensions, the most selective ones, that are ANDed in one pass; places have room for at least this many
+AT_ONCE = 3  # bits of a word that are listed without a branch
 LANES = 4  # lanes of 15 bits and a guard per word
 TOPS = np.uint64(0x8000_8000_8000_8000)
 ONES = np.uint64(0x0001_0001_0001_0001)
 ABSENT, OPEN = 0x7FFE, 0x7FFF  # lanes of an attribute that the event lacks, and the upper end of unconstrained bounds
 CLAUSE = np.int32(0x7FFF_FFFF)
 U0, U1, U6, U31, U63 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(31), np.uint64(63)
+TOP = np.uint64(0x8000_0000_0000_0000)
 
 
 @scalar
@@ -75,11 +77,15 @@ def combine(bits, base, places, e, both):
 
 @scalar
 def combine_more(bits, base, places, e, both):
-    """AND those of the other cells."""
-    for d in range(STRICTER, places.shape[1]):
-        k = base + places[e, d]
+    """AND those of the other cells, two at a time."""
+    for d in range(STRICTER, places.shape[1] - 1, 2):
+        one, two = base + places[e, d], base + places[e, d + 1]
         for w in range(WORDS):
-            both[w] &= bits[k, w]
+            both[w] &= bits[one, w] & bits[two, w]
+    if (places.shape[1] - STRICTER) & 1:
+        last = base + places[e, places.shape[1] - 1]
+        for w in range(WORDS):
+            both[w] &= bits[last, w]
 
 
 @scalar
@@ -92,20 +98,38 @@ def words_left(words):
 
 
 @scalar
+def ask_for_bounds(clause, bounds, width):
+    """Prefetch a clause's bounds, which may lie in two lines of cache."""
+    prefetch(bounds, np.uint64(clause) * width)
+    prefetch(bounds, np.uint64(clause) * width + width - U1)
+
+
+@scalar
 def list_candidates(first, both, bounds, width, found, n):
-    """Append the clauses whose bits are set to ``found[:n]``, and prefetch their bounds, which are read next."""
+    """Append the clauses whose bits are set to ``found[:n]``, and prefetch their bounds, which are read next.
+
+    The first few of a word are written without checking that it has that many.
+    """
     marks = words_left(both)
     while marks != 0:
         w = trailing_zeros(marks)
         marks &= marks - U1
         word = both[w]
         clause = first + np.int32(w << U6)
-        while word != 0:
+        end = n + ones(word)
+        for k in range(AT_ONCE):
+            c = clause + np.int32(trailing_zeros(word | TOP))
+            word &= word - U1
+            ask_for_bounds(c, bounds, width)
+            found[n + np.uint64(k)] = c
+        n += np.uint64(AT_ONCE)
+        while n < end:
             c = clause + np.int32(trailing_zeros(word))
             word &= word - U1
-            prefetch(bounds, np.uint64(c) * width)
+            ask_for_bounds(c, bounds, width)
             found[n] = c
             n += U1
+        n = end
     return n
 
 
@@ -174,46 +198,153 @@ def match_sparse(events, frame, table, deepest, first, expected, targets):
 
 
 @driver
-def count_sparse(events, frame, table, deepest, first, expected, dead):
-    """How many clauses hold for each event. ``dead``: a bit for each that does not count, or nothing."""
+def count_sparse(events, frame, table, deepest, first, dead, totals):
+    """How many clauses hold for each event; ``totals``, unless empty, get how many events each clause holds for.
+
+    ``dead``: a bit for each clause that does not count, or nothing.
+    """
     dims, cells, lanes_of, (bits, summary, count, bounds, loose) = framed_index(frame)
     clauses, verify = framed_tests(frame, table, deepest)
-    n_events = events[0].size - 1
+    bits, stride, n_events = bits.reshape(-1, WORDS), dims[1][-1], events[0].size - 1
     places, lanes = locate_all(events, dims, cells, lanes_of, count)
-    found, ends = list_tiles(places, lanes, dims[1][-1], bits.reshape(-1, WORDS), summary, bounds, loose, expected)
+    width = np.uint64(2 * lanes.shape[1])
+    both, found = np.empty(WORDS, np.uint64), np.empty(TILE + AT_ONCE, np.int32)
+    counts, last_link = np.zeros(n_events, np.int64), np.zeros(n_events, np.int64)
+    links, n_links = np.empty(TILE, np.int64), 0  # undecided clauses, each linked to the one before it of its event
+    for t in range(summary.size // max(stride, 1)):
+        base = np.uint64(t * stride)
+        for e in range(n_events):
+            if marks_of(summary, base, places, e) == 0:
+                continue
+            combine(bits, base, places, e, both)
+            combine_more(bits, base, places, e, both)
+            last = list_candidates(np.int32(t * TILE), both, bounds, width, found, U0)
+            n = count_listed(found, last, lanes, e, bounds, (loose, dead), counts, totals)
+            while links.size - n_links < np.int64(n):
+                links = grow(links)
+            for i in range(n):
+                links[n_links] = (last_link[e] << 32) | np.int64(found[i])
+                n_links += 1
+                last_link[e] = n_links
     state = new_state(verify, (0, False, True))
-    counts = np.zeros(n_events, np.int64)
     for e in range(n_events):
-        for t in range(e, ends.size - 1, n_events):
-            for i in range(ends[t], ends[t + 1]):
-                c = np.uint64(found[i] & CLAUSE)
-                if dead.size > 0 and (dead[c >> U6] >> (c & U63)) & U1:
-                    continue
-                if found[i] < 0 and not holds(events, e, first + np.int64(c), clauses[1], clauses[2], verify, state):
-                    continue
-                counts[e] += 1
-        forget(events, e, state)
+        if last_link[e] > 0:
+            count_linked(events, e, last_link[e], links, first, clauses, verify, state, counts, totals)
+            forget(events, e, state)
     return counts
+
+
+@scalar
+def count_listed(found, last, lanes, e, bounds, marks, counts, totals):
+    """Count the clauses in ``found[:last]`` that pass their bounds; keep undecided ones there, and return their number.
+
+    ``marks``: bits of the clauses that bounds do not decide, and of those that do not count, or nothing.
+    """
+    loose, dead = marks
+    n, passed = U0, U0
+    for i in range(last):
+        c = np.uint64(found[i])
+        within, inside = check(c, lanes, e, bounds)
+        holds = np.uint64(within == TOPS)
+        if dead.size > 0:
+            holds &= ~(dead[c >> U6] >> (c & U63))
+        undecided = holds & (np.uint64(inside != TOPS) | (loose[c >> U6] >> (c & U63)))
+        passed += holds & ~undecided
+        if totals.size > 0:
+            totals[c] += np.int64(holds & ~undecided)
+        found[n] = found[i]
+        n += undecided
+    counts[e] += np.int64(passed)
+    return n
+
+
+@scalar
+def count_linked(events, e, link, links, first, clauses, verify, state, counts, totals):
+    """Count those of an event's linked clauses that hold."""
+    while link > 0:
+        c = links[link - 1] & 0xFFFF_FFFF
+        link = links[link - 1] >> 32
+        if holds(events, e, first + c, clauses[1], clauses[2], verify, state):
+            counts[e] += 1
+            if totals.size > 0:
+                totals[c] += 1
+
+
+@driver
+def any_bits(events, frame, table, deepest, first, dead, found):
+    """Mark the events for which any clause holds; those that have a mark already are passed over.
+
+    ``dead``: a bit for each clause that does not count, or nothing.
+    """
+    dims, cells, lanes_of, (bits, summary, count, bounds, loose) = framed_index(frame)
+    clauses, verify = framed_tests(frame, table, deepest)
+    n_dims, state = dims[1].size - 1, new_state(verify, (0, False, True))
+    sets = (bits.reshape(-1, WORDS), summary, dims[1][-1], bounds, loose, dead, np.empty(WORDS, np.uint64))
+    places = np.empty((1, max(n_dims, STRICTER)), np.uint64)
+    lanes = np.empty((1, (n_dims + LANES - 1) // LANES), np.uint64)
+    for e in range(found.size):
+        if not found[e]:
+            locate(events, e, dims, cells, lanes_of, count, places[0], lanes[0])
+            found[e] = has_any(events, e, places, lanes, sets, first, clauses, verify, state)
+            forget(events, e, state)
+
+
+@scalar
+def has_any(events, e, places, lanes, sets, first, clauses, verify, state):
+    """Does any clause hold for an event? Goes from tile to tile, and no further than to the first such clause."""
+    bits, summary, stride, bounds, loose, dead, both = sets
+    for t in range(summary.size // max(stride, 1)):
+        base = np.uint64(t * stride)
+        if marks_of(summary, base, places, 0) == 0:
+            continue
+        combine(bits, base, places, 0, both)
+        combine_more(bits, base, places, 0, both)
+        for w in range(max(min(dead.size - t * WORDS, WORDS), 0)):
+            both[w] &= ~dead[t * WORDS + w]
+        marks = words_left(both)
+        while marks != 0:
+            w = trailing_zeros(marks)
+            marks &= marks - U1
+            word, at = both[w], np.uint64(t * WORDS) + w
+            while word != 0:
+                bit = word & (U0 - word)
+                word ^= bit
+                c = (at << U6) + trailing_zeros(bit)
+                within, inside = check(c, lanes, 0, bounds)
+                if within != TOPS:
+                    continue
+                if inside == TOPS and not loose[at] & bit:
+                    return True
+                if holds(events, e, first + np.int64(c), clauses[1], clauses[2], verify, state):
+                    return True
+    return False
+
+
+@scalar
+def marks_of(summary, base, places, e):
+    """A bit per word of a tile that may have clauses left for an event."""
+    marks = summary[base + places[e, 0]]
+    for d in range(1, places.shape[1]):
+        marks &= summary[base + places[e, d]]
+    return marks
 
 
 @maker
 def list_tiles(places, lanes, stride, bits, summary, bounds, loose, expected):
     """Candidates of all events, tile by tile: their clauses, and where those of each tile and event end."""
-    n_events, n_dims = places.shape
+    n_events = places.shape[0]
     tiles = summary.size // max(stride, 1)
     width = np.uint64(2 * lanes.shape[1])
     both = np.empty(WORDS, np.uint64)
     ends = np.zeros(tiles * n_events + 1, np.int64)
-    found = np.empty(4 * TILE + np.int64(1.5 * n_events * expected), np.int32)
+    room = TILE + AT_ONCE
+    found = np.empty(4 * room + np.int64(1.5 * n_events * expected), np.int32)
     n = U0
     for t in range(tiles):
         base = np.uint64(t * stride)
         for e in range(n_events):
-            marks = summary[base + places[e, 0]]
-            for d in range(1, n_dims):
-                marks &= summary[base + places[e, d]]
-            if marks != 0:
-                while found.size - np.int64(n) < TILE:
+            if marks_of(summary, base, places, e) != 0:
+                while found.size - np.int64(n) < room:
                     found = grow(found)
                 combine(bits, base, places, e, both)
                 combine_more(bits, base, places, e, both)

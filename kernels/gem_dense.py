@@ -14,6 +14,7 @@ from gpumatch.kernels.compile import driver, maker, scalar
 from gpumatch.kernels.frames import framed
 from gpumatch.kernels.gem import (
     STRICTER,
+    TOP,
     U0,
     U1,
     U6,
@@ -29,7 +30,6 @@ from gpumatch.kernels.gem import (
 from gpumatch.kernels.rows import append_row, grow, is_had
 from gpumatch.opcodes import HI, KIND, LO, RANGE, WIDTH
 
-TOP = np.uint64(0x8000_0000_0000_0000)
 CODE, NUMBER = np.uint64(32), np.uint64(0xFFFF_FFFF)  # a bound is its code, shifted by this, and its clause
 AT_ONCE = 7  # bits of a word that are listed without a branch
 
@@ -51,22 +51,30 @@ def match_dense(events, frame, table, deepest, first, targets, shift, out):
         while out.size - n < room:
             out = grow(out)
         sift(events, e, first, index, clauses, verify, state, places, both)
-        stop = np.int64(list_all(np.int32(max(shift, 0)), both, out, np.uint64(n)))
-        if shift < 0:
-            stop = rows_of(e, out, n, stop, first, clauses[0], targets[1], state[3])
+        if shift >= 0:
+            stop = np.int64(list_all(np.int32(shift), both, out, np.uint64(n)))
+        else:
+            stop = list_rows(e, both, out, n, first, clauses[0], targets, state[3])
         n = finish(events, e, out, n, stop, targets[2], state)
         offsets[e + 1] = n
     return offsets, out[:n]
 
 
 @driver
-def count_dense(events, frame, table, deepest, first, dead):
-    """How many clauses hold for each event. ``dead``: a bit for each that does not count, or nothing."""
+def count_dense(events, frame, table, deepest, first, dead, totals):
+    """How many clauses hold for each event; ``totals``, unless empty, get how many events each clause holds for.
+
+    ``dead``: a bit for each clause that does not count, or nothing.
+    """
     index = framed_dense(frame)
     clauses, verify = framed_tests(frame, table, deepest)
     state = new_state(verify, (0, False, True))
     both, places = buffers(index)
     counts = np.zeros(events[0].size - 1, np.int64)
+    levels = 0
+    while totals.size > 0 and counts.size >> levels:
+        levels += 1
+    sums, waiting = np.zeros((levels, both.size), np.uint64), np.empty((levels, both.size), np.uint64)
     for e in range(counts.size):
         sift(events, e, first, index, clauses, verify, state, places, both)
         for w in range(dead.size):
@@ -75,8 +83,43 @@ def count_dense(events, frame, table, deepest, first, dead):
         for w in range(both.size):
             n += ones(both[w])
         counts[e] = np.int64(n)
+        if levels > 0:
+            add_bits(both, e, sums, waiting)
         forget(events, e, state)
+    read_sums(sums, waiting, counts.size, totals)
     return counts
+
+
+@scalar
+def add_bits(both, e, sums, waiting):
+    """Add a bit for each clause to binary counters, of which ``sums[k]`` have the digit ``k``.
+
+    Carries wait until there are two of a digit. So there is one addition of three bits to do per event on average, and
+    as many digits wait as ``e``, the number of events before this one, has bits.
+    """
+    k = 0
+    while (e >> k) & 1:
+        for w in range(both.size):
+            one, two, three = sums[k, w], waiting[k, w], both[w]
+            some = one ^ two
+            sums[k, w] = some ^ three
+            both[w] = (one & two) | (some & three)
+        k += 1
+    for w in range(both.size):
+        waiting[k, w] = both[w]
+
+
+@scalar
+def read_sums(sums, waiting, n_events, totals):
+    """Add what the binary counters say after some events to ``totals``."""
+    for k in range(sums.shape[0]):
+        is_waiting = np.uint64((n_events >> k) & 1)
+        for w in range(sums.shape[1]):
+            one, two = sums[k, w], waiting[k, w] * is_waiting
+            if (one | two) != 0:
+                for b in range(min(64, totals.size - (w << 6))):
+                    at = np.uint64(b)
+                    totals[(w << 6) + b] += np.int64(((one >> at) & U1) + ((two >> at) & U1)) << k
 
 
 @maker
@@ -103,14 +146,24 @@ def sift(events, e, first, index, clauses, verify, state, places, both):
     for d in range(dims[1].size - 1):
         if places[1, d] >= 0:
             clear_beyond(places[0, d], np.uint64(places[1, d]), lows, highs, both)
+    some = U0
     for w in range(both.size):
-        left = both[w] & loose[w]
-        while left != 0:
-            bit = left & (U0 - left)
-            left ^= bit
-            clause = first + (w << 6) + np.int64(trailing_zeros(bit))
-            if not holds(events, e, clause, clauses[1], clauses[2], verify, state):
-                both[w] ^= bit
+        some |= both[w] & loose[w]
+    if some != 0:
+        for w in range(both.size):
+            test_loose(events, e, w, first, loose, clauses, verify, state, both)
+
+
+@scalar
+def test_loose(events, e, w, first, loose, clauses, verify, state, both):
+    """Clear those of a word's loose clauses that do not hold."""
+    left = both[w] & loose[w]
+    while left != 0:
+        bit = left & (U0 - left)
+        left ^= bit
+        clause = first + (w << 6) + np.int64(trailing_zeros(bit))
+        if not holds(events, e, clause, clauses[1], clauses[2], verify, state):
+            both[w] ^= bit
 
 
 @scalar
@@ -165,13 +218,18 @@ def clear_beyond(cell, code, lows, highs, both):
 
 
 @scalar
-def rows_of(e, out, start, stop, first, clause_row, once, had):
-    """Rows instead of the clauses ``out[start:stop]``; returns their end."""
+def list_rows(e, words, out, start, first, clause_row, targets, had):
+    """Append the rows of all bits to ``out[:start]``; of rows to find once, no further than until all are found."""
+    n_rows, once = targets[0], targets[1]
     n = start
-    for i in range(start, stop):
-        row = clause_row[first + np.int64(out[i])]
-        if not is_had(row, e, once, had):
-            n = append_row(row, e, once, had, out, n)
+    for t in range(0, words.size, WORDS):
+        stop = np.int64(list_all(np.int32(t << 6), words[t : t + WORDS], out, np.uint64(n)))
+        for i in range(n, stop):
+            row = clause_row[first + np.int64(out[i])]
+            if not is_had(row, e, once, had):
+                n = append_row(row, e, once, had, out, n)
+        if once and n - start == n_rows:
+            break
     return n
 
 

@@ -14,7 +14,8 @@ import pytest
 from tests.smallest import ELSEWHERE, FIXED, OUTSIDE, ROOT, SMALLEST, copy_at_smallest, lowered
 
 SUITE = (
-    "conformance/test_oracle.py", "conformance/test_examples.py", "conformance/test_groups.py", "cli/test_files.py",
+    "conformance/test_oracle.py", "conformance/test_counts.py", "conformance/test_examples.py",
+    "conformance/test_groups.py", "cli/test_files.py",
     "routing/test_filters.py", "routing/test_multicast.py", "routing/test_overlap.py", "routing/test_shards.py",
     "routing/test_simulation.py",
 )  # fmt: skip

@@ -83,6 +83,12 @@ class CodedEvents:
         """Arguments for the matching kernels: always read-only, so that each kernel is compiled once."""
         return read_only(self.ptr), read_only(self.attribute), read_only(self.code)
 
+    def take(self, chosen: Array) -> CodedEvents:
+        """Some of the events."""
+        counts = np.diff(self.ptr)[chosen]
+        at = spans(self.ptr[chosen], counts)
+        return CodedEvents(pointers(counts), self.attribute[at], self.code[at])
+
 
 @dataclass(frozen=True, slots=True)
 class FrozenEvents(CodedEvents):

@@ -54,6 +54,10 @@ class Placement:
         """How many they are."""
         return self.match(snapshot, batch).counts
 
+    def totals(self, snapshot: Snapshot, batch: EventBatch) -> Array:
+        """How many events satisfy each subscription."""
+        return np.bincount(self.match(snapshot, batch).rows, minlength=len(snapshot))
+
     def any(self, snapshot: Snapshot, batch: EventBatch) -> Array:
         """Whether there are any."""
         return any_shared(self, snapshot, batch)

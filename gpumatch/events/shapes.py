@@ -27,7 +27,7 @@ _PLAIN = {"float": float, "int": int, "bool": bool, "string": str, "date": dt.da
 
 
 class Packed(NamedTuple):
-    """An event of known shape, in buffers of its thread: its attributes, what numbers are, and numbers; its texts."""
+    """An event of known shape, in buffers of its own: its attributes, what numbers are, and numbers; its texts."""
 
     attribute: Array  # int32
     kind: Array  # uint8: what the number of an entry is: its key, the bits of a float, or where a text ends
@@ -56,15 +56,24 @@ class Shape:
         self.pack = struct.Struct("=" + "".join("d" if kind.kind == "float" else "q" for kind in kinds)).pack_into
         self.dates = [i for i, kind in enumerate(kinds) if kind.kind == "date"]
         self.texts = [i for i, kind in enumerate(kinds) if kind.kind == "string"]
+        self.free: list[Packed] = []  # buffers that no event is in
 
-    def buffers(self) -> Packed:
+    def _buffers(self) -> Packed:
         size = len(self.kind)
         text, ptr, code = np.zeros(0, np.uint8), np.array([0, size]), np.zeros(size, np.int32)
         numbers = np.zeros(size, np.int64)
         return Packed(self.attribute, self.kind, numbers, read_only(text), read_only(ptr), code, read_only(code))
 
-    def packed(self, event: Mapping[str, Any], into: Packed) -> Packed | None:
-        """The event as numbers; None for values that are not plain after all."""
+    def packed(self, event: Mapping[str, Any]) -> Packed | None:
+        """The event as numbers; None for values that are not plain after all.
+
+        Whoever has used it puts it into ``free``. Until then nobody else gets its buffers: a signal may arrive at any
+        time, and its handler may match events, too.
+        """
+        try:
+            into = self.free.pop()
+        except IndexError:
+            into = self._buffers()
         given = list(event.values())
         values = [given[at] for at in self.at]
         for i in self.dates:
@@ -78,6 +87,7 @@ class Shape:
                 into = into._replace(text=np.frombuffer(data, np.uint8))
             self.pack(into.number.data, 0, *values)
         except (UnicodeEncodeError, struct.error):  # no text in UTF-8, or no int64
+            self.free.append(into)
             return None
         return into
 
@@ -87,24 +97,29 @@ class Shapes(threading.local):
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._known: dict[Key, tuple[Shape, Packed | None]] = {}
+        self._known: dict[Key, Shape] = {}
+        self._missed = 0  # events of other shapes, once there is no room for more
 
-    def packed(self, event: Mapping[str, Any], strict: bool) -> Packed | None:
-        """The event, if one like it has been ``met`` and its values are plain."""
-        known = self._known.get((tuple(event), tuple(map(type, event.values()))))
-        if known is None or known[1] is None or (strict and known[0].strange):
-            return None
-        return known[0].packed(event, known[1])
+    def find(self, event: Mapping[str, Any], strict: bool) -> Shape | None:
+        """The shape of the event, if one like it has been met and its values are plain."""
+        shape = self._known.get((tuple(event), tuple(map(type, event.values()))))
+        return None if shape is None or not shape.plain or (strict and shape.strange) else shape
 
     def meet(self, event: Mapping[str, Any]) -> None:
-        """Know events like this one, which has gone the other way: all its keys have been looked at."""
+        """Know events like this one, which has gone the other way: all its keys have been looked at.
+
+        Once there are very many shapes, about every other event of a new one is only counted: where all events differ,
+        knowing them is of no use. Then all are forgotten, since other shapes may be common by now.
+        """
         key = (tuple(event), tuple(map(type, event.values())))
-        if len(self._known) < _MOST and key not in self._known:
-            shape = Shape(self._schema, key)
-            packed = None
-            if shape.plain:
-                packed = shape.buffers()
-            self._known[key] = shape, packed
+        if key in self._known:
+            return
+        if len(self._known) >= _MOST:
+            self._missed += 1
+            if self._missed <= _MOST:
+                return
+            self._known, self._missed = {}, 0
+        self._known[key] = Shape(self._schema, key)
 
 
 def _is_plain(kind: AttributeType, given: type) -> bool:

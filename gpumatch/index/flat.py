@@ -59,7 +59,7 @@ class FlatIndex:
     @property
     def nbytes(self) -> int:
         """Bytes of its arrays, and of those made on first use."""
-        made = (array for array in self.kept.values() if isinstance(array, np.ndarray))
+        made = [array for array in list(self.kept.values()) if isinstance(array, np.ndarray)]  # others may add to it
         return sum(array.nbytes for array in (*self.arrays.values(), *made))
 
 
@@ -72,7 +72,17 @@ class Around(NamedTuple):
     sizes: Sizes
 
 
-_counting = threading.Lock()
+_counting = threading.RLock()  # a signal's handler may match events, too
+
+
+def _after_fork() -> None:
+    """The thread that held the lock may not be there."""
+    global _counting
+    _counting = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _after_fork() -> None:
@@ -133,7 +143,8 @@ class Planning(NamedTuple):
 
 
 Match: TypeAlias = "Callable[[FlatIndex, Attributes, Table, CodedEvents, bool, Workspace], tuple[Array, Array]]"
-Count: TypeAlias = "Callable[[FlatIndex, Attributes, Table, CodedEvents, Array], Array]"
+Count: TypeAlias = "Callable[[FlatIndex, Attributes, Table, CodedEvents, Array, Array], Array]"
+Find: TypeAlias = "Callable[[FlatIndex, Attributes, Table, CodedEvents, Array, Array], None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +158,12 @@ class Kind:
     # Offsets and rows of coded events, ascending and without repeats; the flag says that many clauses share rows
     match: Match
     # What finds how many clauses hold for each event faster than listing them, if anything does for these parameters.
-    # It is given a bit for each clause that does not count, or none at all
+    # It is given a bit for each clause that does not count, or none at all, and totals: unless they are empty, it adds
+    # to those how many events each clause holds for
     count: Callable[[Any], Count | None] = lambda params: None
+    # The same for whether any clause holds: it is given such bits, and marks of events, sets those of the events for
+    # which one holds, and passes over events that are marked already
+    any: Callable[[Any], Find | None] = lambda params: None
     # Meaning of each number stored with the arrays; "ascending" also tells other code that rows rise with clauses
     meta: Mapping[str, str] = field(default_factory=dict)
     # How far expressions are split into clauses for it

@@ -22,6 +22,7 @@ from gpumatch.events.batch import EventBatch
 from gpumatch.events.shapes import Packed
 from gpumatch.events.single import Single
 from gpumatch.index import FlatIndex, Input, Workspace, kind_of
+from gpumatch.index.flat import Count
 from gpumatch.index.planner import Choice, PlannedPart, Request, Usage, checked, choose, plain_choice
 from gpumatch.parallel import threads
 from gpumatch.store.checks import (
@@ -43,6 +44,7 @@ from gpumatch.subscriptions.block import Attributes
 from gpumatch.subscriptions.destinations import Destinations
 
 _MIN_CHUNK = 64  # events for which a separate thread pays
+_COUNTED = 4096  # events of a chunk if matches are counted, not listed
 
 
 @dataclass(frozen=True)
@@ -211,14 +213,10 @@ class Segment:
         such a row, it is not looked for again. ``room``: for the rows found.
         """
         once = shared is not None
-        table = self.table if shared is None else shared
-        single = batch.single(self.attributes.schema)
-        if single is not None:
-            return [self._match(encode_single(single, self.book, self.attributes), 1, table, once)]
-        encoder = EventEncoder(self.book, self.attributes, self.used, batch)
+        table, encode = self.table if shared is None else shared, self._encoder(batch)
 
         def match(chunk: tuple[int, int]) -> tuple[Array, Array]:
-            found = self._match(encoder.encode(*chunk), chunk[1] - chunk[0], table, once)
+            found = self._match(encode(*chunk), chunk[1] - chunk[0], table, once)
             if room is not None:
                 room.take(len(found[1]))
             return found
@@ -226,30 +224,108 @@ class Segment:
         most = self.events if room is None else min(self.events, room.at_once(len(self), threads.get_num_threads()))
         return threads.run(match, chunks(len(batch), most))
 
+    def _encoder(self, batch: EventBatch) -> Callable[[int, int], CodedEvents]:
+        """Encodes events ``start:stop`` of the batch; one event in as few calls as possible."""
+        single = batch.single(self.attributes.schema)
+        if single is not None:
+            return lambda start, stop: encode_single(single, self.book, self.attributes)
+        return EventEncoder(self.book, self.attributes, self.used, batch).encode
+
+    @lazy
+    def _counters(self) -> list[Count | None]:
+        """For each part, what counts its matches without listing them, if anything does."""
+        return [kind_of(part.index.params).count(part.index.params) for part in self.parts]
+
     @lazy
     def counts(self) -> bool:
-        """Can matches be counted without listing them? Each row must have one clause at most, all in one index."""
-        params = self.parts[0].index.params
-        if len(self.parts) > 1 or kind_of(params).count(params) is None:
-            return False
-        return bool(np.bincount(self.table.clause_row).max(initial=0) <= 1)
+        """Are matches counted without listing them all? Some index must do so, and rows have one clause at most."""
+        return any(self._counters) and bool(np.bincount(self.table.clause_row).max(initial=0) <= 1)
 
-    def count(self, batch: EventBatch, dead: Array) -> Array | None:
-        """How many rows each event satisfies, if the index can tell without listing them.
+    @lazy
+    def _counted_at_once(self) -> int:
+        """How many events to count the matches of together: many, if none are listed."""
+        return max(self.events, _COUNTED) if self.counts and all(self._counters) else self.events
 
-        ``dead``: a bit for each clause whose row is removed, or nothing.
-        """
-        if not self.counts:
-            return None
-        index = self.parts[0].index
-        count = kind_of(index.params).count(index.params)
-        assert count is not None
-        encoder = EventEncoder(self.book, self.attributes, self.used, batch)
-        counts = threads.run(
-            lambda chunk: count(index, self.attributes, self.table, encoder.encode(*chunk), dead),
-            chunks(len(batch), self.events),
-        )
+    def count(self, batch: EventBatch, gone: Removed | None, dead: list[Array]) -> Array:
+        """How many rows each event satisfies. ``dead``: for each part, a bit for each clause whose row is removed."""
+        encode = self._encoder(batch)
+
+        def count(chunk: tuple[int, int]) -> Array:
+            events, counts = encode(*chunk), np.zeros(chunk[1] - chunk[0], np.int64)
+            if not self.counts:
+                return _counted(self._match(events, len(counts), self.table, False), gone)
+            for number, bits in enumerate(dead):
+                counts += self._count(number, events, gone, bits, np.zeros(0, np.int64))
+            return counts
+
+        counts = threads.run(count, chunks(len(batch), self._counted_at_once))
         return np.concatenate([np.zeros(0, np.int64), *counts])
+
+    def totals(self, batch: EventBatch, dead: list[Array]) -> Array:
+        """How many events satisfy each row; any number for removed rows."""
+        encode, spare = self._encoder(batch), [self._no_totals()]
+
+        def add(chunk: tuple[int, int]) -> None:
+            events = encode(*chunk)
+            try:
+                own = spare.pop()
+            except IndexError:  # other threads have them
+                own = self._no_totals()
+            if self.counts:
+                for number, bits in enumerate(dead):
+                    self._count(number, events, None, bits, own[number])
+            else:
+                rows = self._match(events, chunk[1] - chunk[0], self.table, False)[1]
+                own[0] += np.bincount(rows, minlength=len(self))
+            spare.append(own)
+
+        threads.run(add, chunks(len(batch), self._counted_at_once))
+        added: list[Array] = [np.sum(own, axis=0) if len(own) > 1 else own[0] for own in zip(*spare, strict=True)]
+        if not self.counts:
+            return added[0]
+        totals = np.zeros(len(self), np.int64)
+        for part, own in zip(self.parts, added, strict=True):
+            totals[self.table.clause_row[part.index.first : part.index.last]] = own
+        return totals
+
+    def _no_totals(self) -> list[Array]:
+        """Of the clauses of each part, if they are counted without listing them, or else of rows."""
+        sizes = [part.index.last - part.index.first for part in self.parts] if self.counts else [len(self)]
+        return [np.zeros(size, np.int64) for size in sizes]
+
+    def _count(self, number: int, events: CodedEvents, gone: Removed | None, dead: Array, totals: Array) -> Array:
+        """How many clauses of a part hold for each event; adds to ``totals``, unless empty, for how many each holds."""
+        index, count = self.parts[number].index, self._counters[number]
+        if count is not None:
+            return count(index, self.attributes, self.table, events, dead, totals)
+        found = indexes.match(index, self.attributes, self.table, events, False, self.parts[number].work)
+        if len(totals):
+            by_row = np.bincount(found[1], minlength=len(self))
+            totals += by_row[self.table.clause_row[index.first : index.last]]
+        return _counted(found, gone)
+
+    def mark_any(self, batch: EventBatch, dead: list[Array], as_one: Callable[[], Table], found: Array) -> None:
+        """Mark the events in ``found`` that satisfy any row; those that are marked already are passed over.
+
+        ``as_one``: makes a table in which all rows that are not removed are the same.
+        """
+        encode = self._encoder(batch)
+        finders = [kind_of(part.index.params).any(part.index.params) for part in self.parts]
+        named = list(zip(self.parts, dead, finders, strict=True))
+
+        def mark(chunk: tuple[int, int]) -> None:
+            events, own = encode(*chunk), found[slice(*chunk)]
+            for part, bits, find in named:
+                if find is not None:
+                    find(part.index, self.attributes, self.table, events, bits, own)
+            for part, _, find in named:
+                left = np.flatnonzero(~own)
+                if find is None and len(left):
+                    some = events if len(left) == len(own) else events.take(left)
+                    ends = indexes.match(part.index, self.attributes, as_one(), some, True, part.work)[0]
+                    own[left] = np.diff(ends) > 0
+
+        threads.run(mark, chunks(len(batch), self.events))
 
     def _match(self, events: CodedEvents, count: int, table: Table, once: bool) -> tuple[Array, Array]:
         found = []
@@ -265,6 +341,11 @@ class Segment:
         if coded is None:
             coded = encode_single(otherwise(), self.book, self.attributes)
         return self._match(coded, 1, self.table, False)[1]
+
+
+def _counted(found: tuple[Array, Array], gone: Removed | None) -> Array:
+    """How many rows each event has that are not removed."""
+    return np.diff(found[0] if gone is None else gone.kept(*found, 0)[0])
 
 
 def segment_from(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -143,14 +144,19 @@ class Snapshot:
             found.append((segment, _shared(segment.table, rows, 1)))
         return found
 
+    def one_row(self, number: int) -> Table:
+        """That table of a segment."""
+        return self.as_one[number][1]
+
     @lazy
-    def dead(self) -> list[Array]:
-        """For each segment, a bit for each clause whose row is removed, in words; none if no row is."""
+    def dead(self) -> list[list[Array]]:
+        """For each part of each segment, a bit for each clause whose row is removed, in words; none if no row is."""
         found = []
         for segment, gone in zip(self.segments, self.removed, strict=True):
             rows = np.zeros(0, np.bool_) if gone is None else gone.mask[segment.table.clause_row]
-            bits = np.packbits(np.pad(rows, (0, -len(rows) % 64)), bitorder="little")
-            found.append(read_only(bits.view(np.uint64)))
+            parts = [rows[part.index.first : part.index.last] for part in segment.parts]
+            packed = [np.packbits(np.pad(own, (0, -len(own) % 64)), bitorder="little") for own in parts]
+            found.append([read_only(bits.view(np.uint64)) for bits in packed])
         return found
 
     def find(self, names: Any) -> tuple[Array, Array]:
@@ -231,6 +237,9 @@ class Engine(Protocol):
     def count(self, snapshot: Snapshot, batch: EventBatch) -> Array:
         """How many they are."""
 
+    def totals(self, snapshot: Snapshot, batch: EventBatch) -> Array:
+        """How many events satisfy each subscription."""
+
     def any(self, snapshot: Snapshot, batch: EventBatch) -> Array:
         """Whether there are any."""
 
@@ -251,15 +260,25 @@ class Host:
     def count(self, snapshot: Snapshot, batch: EventBatch) -> Array:
         batch = batch.to_host()
         counts = np.zeros(len(batch), np.int64)
-        for number, segment in enumerate(snapshot.segments):
-            found = segment.count(batch, snapshot.dead[number])
-            counts += np.diff(_live(snapshot, number, segment.match(batch))[0]) if found is None else found
+        for segment, gone, dead in zip(snapshot.segments, snapshot.removed, snapshot.dead, strict=True):
+            counts += segment.count(batch, gone, dead)
         return counts
 
+    def totals(self, snapshot: Snapshot, batch: EventBatch) -> Array:
+        batch = batch.to_host()
+        found = [np.zeros(0, np.int64)]
+        for segment, gone, dead in zip(snapshot.segments, snapshot.removed, snapshot.dead, strict=True):
+            own = segment.totals(batch, dead)
+            found.append(own if gone is None else own[~gone.mask])
+        return np.concatenate(found)
+
     def any(self, snapshot: Snapshot, batch: EventBatch) -> Array:
-        if all(segment.counts for segment in snapshot.segments):
-            return self.count(snapshot, batch) > 0
-        return any_shared(self, snapshot, batch)
+        batch = batch.to_host()
+        found = np.zeros(len(batch), np.bool_)
+        for number, segment in enumerate(snapshot.segments):
+            if not found.all():
+                segment.mark_any(batch, snapshot.dead[number], partial(snapshot.one_row, number), found)
+        return found
 
     def match_shared(
         self, snapshot: Snapshot, tables: list[tuple[Segment, Table]], batch: EventBatch

@@ -73,6 +73,7 @@ def assert_same(mine: gm.Matcher, right: gm.Matcher, events: Any = EVENTS) -> No
     assert found.rows.dtype == np.int32
     assert found.offsets.dtype == np.int64
     assert mine.count(events).tolist() == right.count(events).tolist()
+    assert mine.count_subscriptions(events).tolist() == right.count_subscriptions(events).tolist()
     assert mine.any(events).tolist() == right.any(events).tolist()
     assert mine.destinations(events) == right.destinations(events)
 

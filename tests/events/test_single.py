@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 
 import gpumatch as gm
 from gpumatch.codes.encode import EventEncoder, encode_single
+from gpumatch.index import flat
 from tests.conformance.strategies import events, expressions, schemas
 
 SCHEMA = {
@@ -107,8 +111,9 @@ def test_a_shape_that_is_known(more: dict[str, Any]) -> None:
     matcher.remove(["gone 0", "gone 3"])
     for event in (PLAIN, others, PLAIN, {**others, "more": 1}, {**PLAIN, "more": 2}):
         assert matcher.match_one(event) == matcher.match([event, {}]).ids(0)
-    shaped = matcher._shapes.packed(others, False)
-    assert shaped is not None
+    shape = matcher._shapes.find(others, False)
+    assert shape is not None
+    assert shape.packed(others) is not None
     matcher.add({"p": "s LIKE '%b%'"})  # strings are searched for patterns now
     matcher.compact()
     for event in (PLAIN, others):
@@ -134,6 +139,58 @@ def test_what_is_not_plain_is_not_packed() -> None:
     with pytest.warns(gm.GpumatchWarning, match="'I'"):
         matcher.match_one({"I": 3, "s": "é"})
     assert matcher.match_one({"i": 3.0, "s": np.str_("é")}) == matcher.match_one({"i": 3.0, "s": np.str_("é")})
+
+
+def test_an_event_within_another_has_buffers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the handler of a signal matches events: here one more in the midst of each."""
+    matcher = gm.Matcher({"x": "int64", "s": "string"}, "atree")
+    matcher.add({at: f"x = {at} AND s = 's{at}'" for at in range(9)})
+    known = [{"x": at, "s": f"s{at}"} for at in range(9)]
+    assert matcher.match_one(known[0]) == [0]
+    inner: list[Any] = []
+    seal, counting = matcher._seal, flat._counting
+
+    def interrupted() -> Any:
+        if not inner:
+            inner.append(None)
+            with counting:  # the signal may have come while this thread counted something
+                inner[0] = matcher.match_one(known[2])
+        return seal()
+
+    monkeypatch.setattr(matcher, "_seal", interrupted)
+    for _ in range(2):
+        inner.clear()
+        assert matcher.match_one(known[1]) == [1]
+        assert inner == [[2]]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_may_count_whatever_its_parent_did_when_it_forked() -> None:
+    matcher = gm.Matcher({"x": "int64"}, "atree")
+    matcher.add({1: "x > 1"})
+    assert matcher.match_one({"x": 2}) == [1]
+    with ThreadPoolExecutor(1) as others:
+        others.submit(flat._counting.acquire).result()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # it would wait for good
+            os._exit(0 if matcher.match_one({"x": 2}) == [1] else 1)
+        others.submit(flat._counting.release).result()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_shapes_are_forgotten_once_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumatch.events.shapes._MOST", 2)
+    matcher = gm.Matcher({"x": "int64"}, "scan")
+    matcher.add({1: "x > 1"})
+    for at in range(3):
+        assert matcher.match_one({"x": 2, f"more {at}": 0}) == [1]
+    assert matcher._shapes.find({"x": 3, "more 1": 9}, False) is not None
+    for _ in range(2):
+        assert matcher._shapes.find({"x": 3}, False) is None
+        assert matcher.match_one({"x": 3}) == [1]
+    assert matcher._shapes.find({"x": 3}, False) is not None
+    assert matcher._shapes.find({"x": 3, "more 1": 9}, False) is None
 
 
 def test_threads_have_buffers_of_their_own() -> None:

@@ -283,13 +283,18 @@ def _match(
     return offsets, rows
 
 
-def _count(index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, dead: Array) -> Array:
-    asked = _asked(index, attributes, table, events)
-    if len(index.arrays["cover"]):
-        counts: Array = dense.count_dense(*asked, dead)
-    else:
-        counts = kernels.count_sparse(*asked, float(index.meta["expected"]), dead)
+def _count(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, dead: Array, totals: Array
+) -> Array:
+    count = dense.count_dense if len(index.arrays["cover"]) else kernels.count_sparse
+    counts: Array = count(*_asked(index, attributes, table, events), dead, totals)
     return counts
+
+
+def _any(
+    index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents, dead: Array, found: Array
+) -> None:
+    kernels.any_bits(*_asked(index, attributes, table, events), dead, found)
 
 
 def _asked(index: FlatIndex, attributes: Attributes, table: Table, events: CodedEvents) -> tuple[Any, ...]:
@@ -372,6 +377,7 @@ GEM = Kind(
     build=_build,
     match=_match,
     count=lambda params: _count if params.has_all else None,
+    any=lambda params: _any if params.has_all else None,
     validate=_validate,
     place=_place,
     facts=_facts,
@@ -379,7 +385,7 @@ GEM = Kind(
     cost=_cost,
     bytes=_bytes,
     planning=Planning(tuple(map(Gem, (64, 32, 16))), _reason, doubt=1.25, takes=_takes, leads=True),
-    drivers=(kernels.match_sparse, kernels.count_sparse, dense.match_dense, dense.count_dense),
+    drivers=(kernels.match_sparse, kernels.count_sparse, kernels.any_bits, dense.match_dense, dense.count_dense),
     forms=(Gem(), Gem(cells=8, caches=2)),
     variants={"triangle": Gem(caches=0)},
 )
