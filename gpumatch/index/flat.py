@@ -85,16 +85,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _after_fork() -> None:
-    """The thread that held the lock may not be there."""
-    global _counting
-    _counting = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 @dataclass(slots=True)
 class Workspace:
     """Counters of an index for stats(), and scratch memory that calls reuse."""
