@@ -220,11 +220,17 @@ class Matcher:
         self._put(source, destination, weight, known)
 
     def _put(self, source: Source, destination: Any = None, weight: Any = None, known: bool = False) -> None:
-        """Add subscriptions in the place of those with the same ids."""
+        """Add subscriptions in the place of those with the same ids, whose destinations and weights they get if they
+        have none.
+        """
 
         def complete(before: Snapshot, pieces: Array, rows: Array) -> Source:
-            destinations = Destinations.of(before.destinations_of(pieces, rows, destination), len(source))
-            return replace(source, destinations=destinations, weights=before.weights_of(pieces, rows, weight))
+            destinations, weights = source.destinations, source.weights
+            if destinations is None:
+                destinations = Destinations.of(before.destinations_of(pieces, rows, destination), len(source))
+            if weights is None:
+                weights = before.weights_of(pieces, rows, weight)
+            return replace(source, destinations=destinations, weights=weights)
 
         self._store.change("replace" if known else "upsert", source.ids, complete, id_array([]), known)
 

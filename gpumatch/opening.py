@@ -88,6 +88,7 @@ def open(
         raise ValueError(f"keep is a number of seconds, at least 0, found {keep!r}")
     if mode == "r" and (fsync != "always" or keep != KEEP):
         raise ValueError("fsync= and keep= are for mode 'a': a reader writes nothing")
+    verify = directory.checked_verify(verify)  # before a folder is made
     if not is_uri(path):
         path = Path(path).absolute()  # the program may go to another folder
     if mode == "r":
@@ -190,9 +191,11 @@ def _check_same(
 ) -> None:
     """Raise unless an index is as the caller expects it."""
     if schema is not None and (wanted := Schema.of(schema)) != matcher.schema:
+        found, expected = matcher.schema.to_dict(), wanted.to_dict()
+        order = "with its attributes in that order, " if found == expected else ""
         raise SchemaError(
-            f"the index at {shown(path)!r} has the schema {matcher.schema.to_dict()}, expected {wanted.to_dict()}; "
-            "leave schema= out, or build another index"
+            f"the index at {shown(path)!r} has the schema {found}, {order}expected {expected}; leave schema= out, or "
+            "build another index"
         )
     if index is not None and requested_index(index) != matcher._requested:
         made = "auto" if matcher._requested is None else repr(matcher._requested)

@@ -54,8 +54,8 @@ def followed(events: DataFrame, index: object, id_type: str | None) -> gm.Matche
     query, batch, run = _batch_of(events)
     if query is None or batch is None:
         raise ValueError(
-            "follow=True needs a stream, or what foreachBatch is called with by classic PySpark; other events are "
-            "matched with the newest version anyway: leave it out"
+            "follow=True needs a stream, or what foreachBatch is called with by classic PySpark (Spark Connect does "
+            "not say which batch that is); other events are matched with the newest version anyway: leave it out"
         )
     return _of_batch(path, query, int(batch), str(run))
 

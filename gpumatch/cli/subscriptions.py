@@ -22,6 +22,8 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
     """Arguments that say what a file of subscriptions has, and what to do with bad ones."""
     add_id(parser)
     parser.add_argument("--where", default="expr", metavar="COLUMN", help="the column of expressions (default: expr)")
+    parser.add_argument("--destination", metavar="COLUMN", help="the column of destinations (default: none)")
+    parser.add_argument("--weight", metavar="COLUMN", help="the column of weights (default: none)")
     parser.add_argument(
         "--on-error",
         choices=("raise", "collect"),
@@ -34,6 +36,11 @@ def add_id(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id", default="id", metavar="COLUMN", help="the column of ids (default: id)")
 
 
+def columns_of(args: argparse.Namespace) -> list[str]:
+    """The columns that ``add_rows`` reads."""
+    return [name for name in (args.id, args.where, args.destination, args.weight) if name is not None]
+
+
 def add_rows(matcher: gm.Matcher, table: Any, args: argparse.Namespace, doing: str) -> list[Rejected]:
     """Add all rows of a table but for bad ones, with a progress bar."""
     rejected = []
@@ -41,9 +48,23 @@ def add_rows(matcher: gm.Matcher, table: Any, args: argparse.Namespace, doing: s
         task = bar.add_task(doing, total=len(table))
         for first in range(0, len(table), _ROWS_AT_ONCE):
             rows = table.slice(first, _ROWS_AT_ONCE)
-            rejected += matcher.add_table(rows, id=args.id, where=args.where, on_error="collect")
+            destination = None if args.destination is None else rows[args.destination].to_pylist()
+            weight = None if args.weight is None else _numbers(rows[args.weight], args.weight)
+            rejected += matcher.add_table(rows, args.id, args.where, "collect", destination, weight)
             bar.advance(task, len(rows))
     return rejected
+
+
+def _numbers(column: Any, name: str) -> Any:
+    """Weights, which are text in a CSV file."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(column.type):
+        return column
+    try:
+        return column.cast(pa.float64())
+    except pa.ArrowException as error:
+        raise gm.SchemaError(f"the column {name!r} should have numbers, to be weights: {error}") from None
 
 
 def check_rejected(
@@ -86,5 +107,15 @@ def ids_like(matcher: gm.Matcher, ids: Any) -> Any:
         return ids
     try:
         return ids.cast(pa.int64())
-    except pa.ArrowException as error:
-        raise gm.IdError(f"the ids of the index are integers: {error}") from None
+    except pa.ArrowException:
+        wrong = next(name for name in ids.to_pylist() if not _is_integer(name))
+        raise gm.IdError(f"the ids of the index are integers, found {wrong!r:.80}; give integers") from None
+
+
+def _is_integer(name: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        return bool(pa.scalar(name).cast(pa.int64()).is_valid)
+    except pa.ArrowException:
+        return False

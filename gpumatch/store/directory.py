@@ -225,10 +225,7 @@ def read(
     ``version``: the name of one, instead of the newest. Of segments whose ``segment_key`` is ``known`` only the removed
     rows are read.
     """
-    if isinstance(verify, bool):
-        verify = "full" if verify else "size"
-    if verify not in ("full", "once", "size"):
-        raise ValueError(f"verify is 'full', 'once' or 'size', found {verify!r}")
+    verify = checked_verify(verify)
     folder = Path(path)
     if version is not None:
         return _read_version(folder, version, mmap, verify, known)
@@ -242,6 +239,14 @@ def read(
             if found["checksum"] == manifest["checksum"]:
                 raise _unreadable(error) from None
             manifest = found
+
+
+def checked_verify(verify: Verify) -> Verify:
+    if isinstance(verify, bool):
+        return "full" if verify else "size"
+    if verify not in ("full", "once", "size"):
+        raise ValueError(f"verify is 'full', 'once' or 'size', found {verify!r}")
+    return verify
 
 
 def _unreadable(error: OSError | StorageError) -> StorageError:

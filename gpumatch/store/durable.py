@@ -338,7 +338,10 @@ class Durable:
         """In a forked child: the folder stays the parent's."""
         self._make_locks()
         if not self._why_not:
-            self._give_up(f"{str(self._folder)!r} is open for writing in the parent of this process; open it here anew")
+            self._give_up(
+                f"{str(self._folder)!r} is open for writing in the parent of this process: change it there, or close it"
+                " there and open it here"
+            )
 
     def __del__(self) -> None:
         """Whoever has lost a matcher can open the folder again."""

@@ -150,7 +150,9 @@ class Follower:
         """Read a manifest and what follows it; segments that are open stay so."""
         stored = storage.read(self._path, self._mmap, self._verify, version, self._known)
         if list(stored.meta["schema"].items()) != list(self._stored.meta["schema"].items()):  # it has an order
-            raise StorageError(f"the index at {shown(self._path)!r} has another schema now; open it again")
+            raise StorageError(
+                f"the index at {shown(self._path)!r} has another schema now; open it again, or restart the query"
+            )
         fresh = Store(self._attributes, self._store.build, background=False)
         segments = restore(fresh, self._attributes, stored, self._known)
         before = self._position
@@ -167,6 +169,11 @@ class Follower:
         self._refuse()
 
     def _refuse(self) -> None:
+        if self.has_shards:
+            raise StorageError(
+                f"the index at {shown(self._path)!r} has shards, which only Spark changes: build it again with "
+                "build_index(); to change a copy in memory, load() it"
+            )
         raise StorageError(
             f"the index at {shown(self._path)!r} is open for reading: to change it, open it with mode='a'; to change "
             "a copy in memory, load() it"

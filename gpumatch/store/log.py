@@ -367,7 +367,8 @@ def _damaged(folder: Path, position: Position, why: str) -> StorageError:
     path = str(folder / log_name(position.log))
     return StorageError(
         f"{path!r} is damaged after change {position.number}, at byte {position.offset}: {why}; restore it from a "
-        "copy, or remove it to go on with the changes before it"
+        f"copy, or go on in another folder with what was there before it: gm.load({str(folder)!r}, "
+        f"version={position.version!r}).save(…)"
     )
 
 

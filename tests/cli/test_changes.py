@@ -166,6 +166,31 @@ def test_remove(shell: Shell) -> None:
     assert contents()[1] == {}
 
 
+def test_destinations_and_weights(shell: Shell) -> None:
+    Path("d.csv").write_text("id,expr,to,heavy\na,px > 1,north,2.5\nb,px > 1,south,\nc,px > 1,,7\n")
+    columns = ("--destination", "to", "--weight", "heavy")
+    shell("build", "d.csv", "new", "--schema", SCHEMA, *columns)
+    shell("add", "idx", "d.csv", *columns)
+    for folder in ("new", "idx"):
+        matcher = gm.load(folder)
+        assert list(matcher.destinations([{"px": 5.0}])) == [["north", "south"]]
+        assert [*matcher.top([{"px": 15.0}], 2)] == [["c", "a"]]
+    Path("d.csv").write_text("id,expr,to,heavy\na,px > 1,east,9\nhot,px > 1,west,1\n")
+    shell("add", "idx", "d.csv", "--upsert", *columns)
+    changed = gm.load("idx")
+    assert set(changed.destinations([{"px": 15.0}]).ids(0)) == {"east", "south", "west"}
+    assert [*changed.top([{"px": 15.0}], 2)] == [["a", "c"]]
+    Path("d.csv").write_text("id,expr,heavy\nz,px > 1,much\n")
+    assert "the column 'heavy' should have numbers" in shell.fails("add", "idx", "d.csv", "--weight", "heavy")
+    assert "has no column 'to'" in shell.fails("add", "idx", "d.csv", "--destination", "to")
+
+
+def test_building_over_an_index_says_so(shell: Shell) -> None:
+    assert "replace" not in shell("build", "more.csv", "other", "--schema", SCHEMA)
+    assert "; they replace the index that was there" in shell("build", "alerts.csv", "other", "--schema", SCHEMA)
+    assert contents("other")[1] == ALERTS
+
+
 def test_integer_ids(shell: Shell) -> None:
     matcher = gm.Matcher({"px": float})
     matcher.add({7: "px > 7", -3: "px > 3"})
@@ -175,7 +200,7 @@ def test_integer_ids(shell: Shell) -> None:
     assert list(gm.load("numbers")) == [7, -3, 8, 9]
     shell("remove", "numbers", "--ids", "-3", "8")
     assert list(gm.load("numbers")) == [7, 9]
-    assert "the ids of the index are integers" in refused(shell, "add", "numbers", "alerts.csv")
+    assert "the ids of the index are integers, found 'hot'" in refused(shell, "add", "numbers", "alerts.csv")
     assert "the ids of the index are integers" in refused(shell, "remove", "numbers", "--ids", "x")
     Path("n.jsonl").write_text('{"id": 1, "expr": "px > 1"}\n')
     assert "all strings or all integers" in shell("add", "idx", "n.jsonl", code=2)
@@ -259,6 +284,8 @@ def test_what_is_no_folder_of_an_index(shell: Shell, arguments: list[str]) -> No
     matcher.save(Path("sharded") / shard)
     write_shards("sharded", [shard])
     assert "has shards" in fails("sharded")
+    with pytest.raises(gm.StorageError, match="has shards, which only Spark changes"):
+        gm.open("sharded").add({"b": "px > 1"})
 
 
 @pytest.mark.parametrize("arguments", CHANGES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import time
@@ -293,7 +294,9 @@ def test_a_forked_child_cannot_write(tmp_path: Path) -> None:
         try:
             matcher.add({"b": "x > 1"})
         except gm.StorageError as error:
-            status = 0 if "open it here anew" in str(error) and matcher.match_one({"x": 2}) == ["a"] else 2
+            status = (
+                0 if "close it there and open it here" in str(error) and matcher.match_one({"x": 2}) == ["a"] else 2
+            )
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
@@ -454,5 +457,21 @@ def test_damage_before_the_end_of_an_open_log_is_an_error(tmp_path: Path) -> Non
     whole = (tmp_path / "changes-1.log").read_bytes()
     for at in range(log.START, ends[-2], 11):
         (tmp_path / "changes-1.log").write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        with pytest.raises(gm.StorageError, match="is damaged after change"):
+        with pytest.raises(gm.StorageError, match="is damaged after change") as caught:
             gm.load(tmp_path)
+        [version] = re.findall(r"version='(.*?)'", str(caught.value))  # what was there before is not lost
+        assert list(gm.load(tmp_path, version=version)) == list(range(int(version.partition("-")[0])))
+
+
+def test_wrong_arguments_leave_no_folder(tmp_path: Path) -> None:
+    for wrong in ({"verify": "maybe"}, {"index": "maybe"}, {"device": "maybe"}, {"memory_limit": -1}):
+        with pytest.raises((ValueError, gm.GpumatchError)):
+            gm.open(tmp_path / "new", "a", schema=SCHEMA, **wrong)  # type: ignore[arg-type]
+        assert not (tmp_path / "new").exists()
+
+
+def test_attributes_in_another_order_are_named_so(tmp_path: Path) -> None:
+    made(tmp_path, background=False).close()
+    turned = dict(reversed(SCHEMA.items()))
+    with pytest.raises(gm.SchemaError, match="with its attributes in that order, expected"):
+        gm.open(tmp_path, "a", schema=turned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from gpumatch.cli.subscriptions import FOLDER, add_columns, add_rows, check_rejected, ids_like, opened
+from gpumatch.cli.subscriptions import FOLDER, add_columns, add_rows, check_rejected, columns_of, ids_like, opened
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
     start = time.perf_counter()
     with opened(args.index) as matcher:
         with files.as_file(args.subscriptions) as path:
-            table = files.read_table(path, [args.id, args.where])
+            table = files.read_table(path, columns_of(args))
         at = table.column_names.index(args.id)
         table = table.set_column(at, args.id, ids_like(matcher, table.column(at)))
         gathered = matcher._gathering()  # so that it is one change, however long the file is

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 import gpumatch as gm
 from gpumatch.cli.arguments import INDEXES, schema_of
-from gpumatch.cli.subscriptions import add_columns, add_rows, check_rejected
+from gpumatch.cli.subscriptions import add_columns, add_rows, check_rejected, columns_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +28,19 @@ def run(args: argparse.Namespace) -> None:
     schema = schema_of(args.schema) if args.schema else files.infer_schema(args.events)
     matcher = gm.Matcher(schema, index=args.index)
     start = time.perf_counter()
-    table = files.read_table(args.subscriptions, [args.id, args.where])
+    table = files.read_table(args.subscriptions, columns_of(args))
     rejected = add_rows(matcher, table, args, "building")
     check_rejected(rejected, len(table), args, "no index was written")
+    replaced = _replaced(args.out)
     matcher.save(args.out)
-    print(f"{len(matcher):,} subscriptions in {shown(args.out)} after {time.perf_counter() - start:.1f} s")
+    print(f"{len(matcher):,} subscriptions in {shown(args.out)} after {time.perf_counter() - start:.1f} s{replaced}")
+
+
+def _replaced(out: str) -> str:
+    """What to say of an index that is overwritten."""
+    from gpumatch.store import manifests
+    from gpumatch.store.place import is_uri
+
+    if is_uri(out) or not manifests.has_manifest(Path(out)):
+        return ""
+    return "; they replace the index that was there ('gpumatch add' adds to it)"
