@@ -23,7 +23,8 @@ from pyarrow import ArrowException
 
 from gpumatch.errors import StorageError
 from gpumatch.store import copies, directory, disk, manifests
-from gpumatch.store.manifests import MANIFEST, files_of, shards_of
+from gpumatch.store.log import log_number
+from gpumatch.store.manifests import MANIFEST, files_of, position_of, shards_of
 from gpumatch.store.verified import facts_of, mark
 
 Where: TypeAlias = "str | os.PathLike[str]"
@@ -124,6 +125,11 @@ class Place:
             if part["checksum"] != shards.get(name, part["checksum"]):
                 where = _joined(self._shown, name)
                 raise GoneError(f"{where!r} is another version than its manifest says; build the index again")
+            if position_of(part)[1]:
+                raise StorageError(
+                    f"{_joined(self._shown, name)!r} is a folder that was opened for writing, or a copy of one, with "
+                    "changes in a log: give its path instead of a URI, or save() the index to the store"
+                )
             files += [(_joined(name, entry["file"]), entry) for entry in files_of(part, _joined(self._shown, name))]
         lacking = [(name, entry) for name, entry in files if not copies.reuse(folder, name, entry)]
         copies.make_room(folder, sum(entry["size"] for _, entry in lacking))
@@ -161,6 +167,11 @@ class Place:
         if not found:
             self._check_bucket("save in")
         directory.check_target(self._shown, list(found), lambda: manifests.is_manifest(self._read(MANIFEST)))
+        if logs := sorted(name for name in found if log_number(name) is not None):
+            raise StorageError(
+                f"cannot save in {self._shown!r}: it has {logs[0]!r}, so it is a folder that was opened for writing: "
+                "give its path instead of a URI; if it is a copy of one, remove it first"
+            )
         return found
 
     def listed(self, name: str, recursive: bool = False) -> list[Any]:

@@ -37,6 +37,24 @@ def test_the_program_goes_to_another_folder(tmp_path: Path, monkeypatch: pytest.
     assert list(gm.load("idx")) == ["b"]
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_folder_with_a_log_is_no_store(tmp_path: Path, closed: bool) -> None:
+    """What is saved or read there as in a store knows nothing of locks and logs."""
+    writer = gm.open(tmp_path / "idx", "a", schema=SCHEMA, background=False)
+    writer.add({"a": "x > 1"})
+    if closed:
+        writer.close()
+    other = gm.Matcher(SCHEMA)
+    other.add({"b": "x > 1"})
+    with pytest.raises(gm.StorageError, match=r"it has 'changes-1\.log', so it is a folder .*: give its path instead"):
+        other.save((tmp_path / "idx").as_uri())
+    with pytest.raises(gm.StorageError, match=r"opened for writing, or a copy of one.*: give its path instead"):
+        gm.load((tmp_path / "idx").as_uri())
+    if not closed:
+        writer.add({"c": "x > 1"})
+    assert list(gm.load(tmp_path / "idx")) == list(writer)
+
+
 @pytest.mark.parametrize("folds", [0, 2])
 def test_a_lost_manifest_is_no_new_index(tmp_path: Path, folds: int) -> None:
     with gm.open(tmp_path, "a", schema=SCHEMA, background=False, keep=0) as made:
