@@ -242,6 +242,12 @@ class Segment:
         return any(self._counters) and bool(np.bincount(self.table.clause_row).max(initial=0) <= 1)
 
     @lazy
+    def asks_dead(self) -> bool:
+        """Does any part want to know which of its clauses belong to removed rows?"""
+        kinds = [(kind_of(part.index.params), part.index.params) for part in self.parts]
+        return any(kind.count(params) or kind.any(params) for kind, params in kinds)
+
+    @lazy
     def _counted_at_once(self) -> int:
         """How many events to count the matches of together: many, if none are listed."""
         return max(self.events, _COUNTED) if self.counts and all(self._counters) else self.events
@@ -307,7 +313,7 @@ class Segment:
     def mark_any(self, batch: EventBatch, dead: list[Array], as_one: Callable[[], Table], found: Array) -> None:
         """Mark the events in ``found`` that satisfy any row; those that are marked already are passed over.
 
-        ``as_one``: makes a table in which all rows that are not removed are the same.
+        ``dead``: see ``count``. ``as_one``: makes a table in which all rows that are not removed are the same.
         """
         encode = self._encoder(batch)
         finders = [kind_of(part.index.params).any(part.index.params) for part in self.parts]

@@ -150,10 +150,15 @@ class Snapshot:
 
     @lazy
     def dead(self) -> list[list[Array]]:
-        """For each part of each segment, a bit for each clause whose row is removed, in words; none if no row is."""
+        """For each part of each segment, a bit for each clause whose row is removed, in words.
+
+        There are none if no row is removed, or nobody asks for them.
+        """
         found = []
         for segment, gone in zip(self.segments, self.removed, strict=True):
-            rows = np.zeros(0, np.bool_) if gone is None else gone.mask[segment.table.clause_row]
+            rows = np.zeros(0, np.bool_)
+            if gone is not None and segment.asks_dead:
+                rows = gone.mask[segment.table.clause_row]
             parts = [rows[part.index.first : part.index.last] for part in segment.parts]
             packed = [np.packbits(np.pad(own, (0, -len(own) % 64)), bitorder="little") for own in parts]
             found.append([read_only(bits.view(np.uint64)) for bits in packed])
