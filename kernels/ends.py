@@ -10,9 +10,10 @@ import numpy as np
 
 from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver, scalar
-from gpumatch.kernels.encode import BLOCK, DIRECT, GUIDE, MISSING, U1, U6, bucket_place, rank_from
+from gpumatch.kernels.encode import BLOCK, DIRECT, MISSING, U1, U6, U8, bucket_place, rank_from
 from gpumatch.opcodes import HI, KIND, LO, NULL, RANGE, WIDTH
 
+NEAR = 8  # cuts that are compared at once; a bucket has four or fewer on average
 LEAST, MOST = np.int64(-0x8000_0000_0000_0000), np.int64(0x7FFF_FFFF_FFFF_FFFF)  # keys that stand for open ends
 INFINITY = np.int64(0x7FF0_0000_0000_0000)  # the key of that float
 
@@ -63,6 +64,25 @@ def group_ends(predicates, start, stop, floats, empty, place, keys):
                 place[a] = at
 
 
+@scalar
+def rank_near(bucket, key, g, guide, cuts, buckets):
+    """``rank_from``, for a key that may be anywhere: a few cuts are all compared, where branches would mislead."""
+    lo, hi = np.int64(buckets[bucket]), np.int64(buckets[bucket + 1])
+    first, count = guide[g], guide[g + U1]
+    if hi - lo > NEAR or lo + NEAR > count:
+        while lo < hi:
+            mid = (lo + hi) >> 1
+            if cuts[first + mid] <= key:
+                lo = mid + 1
+            else:
+                hi = mid
+        return lo
+    at = np.uint64(first + lo)
+    for j in range(NEAR):  # cuts of higher buckets are above
+        lo += np.int64(cuts[at + np.uint64(j)] <= key)
+    return lo
+
+
 @driver
 def rank_ends(keys, ptr, start, stop, guide, cuts, buckets, codes):
     """Codes of the grouped keys ``start:stop``; those of an attribute begin where ``ptr`` says."""
@@ -73,15 +93,20 @@ def rank_ends(keys, ptr, start, stop, guide, cuts, buckets, codes):
         while ptr[a + 1] <= first:
             a += 1
         last = min(first + BLOCK, min(stop, ptr[a + 1]))
-        g = np.uint64(GUIDE * a)
+        g = U8 * np.uint64(a)
         for i in range(last - first):
             places[i] = bucket_place(keys[first + i], a, guide)
             prefetch(buckets, places[i])
-        if not guide[g + U6] & DIRECT and guide[g + U1] > 0:
+        if guide[g + U6] & DIRECT:
             for i in range(last - first):
-                prefetch(cuts, guide[g] + buckets[places[i]])
-        for i in range(last - first):
-            codes[first + i] = rank_from(places[i], keys[first + i], a, guide, cuts, buckets)
+                codes[first + i] = rank_from(places[i], keys[first + i], a, guide, cuts, buckets)
+        else:
+            for i in range(last - first):
+                at = guide[g] + buckets[places[i]]
+                prefetch(cuts, at)
+                prefetch(cuts, at + NEAR - 1)
+            for i in range(last - first):
+                codes[first + i] = rank_near(places[i], keys[first + i], g, guide, cuts, buckets)
         first = last
 
 

@@ -77,6 +77,7 @@ SMALLEST: dict[str, dict[str, int]] = {
     "kernels/encode.py": {"BLOCK": 1},
     "kernels/gem.py": {"WORDS": 1},
     "kernels/gem_dense.py": {"AT_ONCE": 1},
+    "kernels/ends.py": {"NEAR": 1},
     "kernels/leak.py": {"BLOCK": 1},
     "kernels/order.py": {"AHEAD": 1},
     "kernels/postings.py": {"AHEAD": 1, "CELLS": 1, "MANY": 1, "SPREAD": 0},

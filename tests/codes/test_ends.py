@@ -85,3 +85,22 @@ def test_codes_count_the_cuts_below(count: int) -> None:
         assert row == [attribute, kind, *expected]
     assert table.range_lo.tolist() == [code(cuts[a], lo) for a, lo, _ in listed]
     assert table.range_hi.tolist() == [code(cuts[a], hi) for a, _, hi in listed]
+
+
+def test_buckets_of_many_and_of_few_cuts() -> None:
+    """Most of the cuts are close together, so that they share a bucket; the others have several."""
+    rng = np.random.default_rng(1)
+    values = np.concatenate([rng.random(3000), 1e6 + rng.random(9000) * 1e9])
+    keys = np.sort(values.view(np.int64))  # of floats above zero
+    lo, hi = rng.permutation(keys), rng.permutation(keys)
+    lo, hi = np.minimum(lo, hi), np.maximum(lo, hi)
+    count = len(lo)
+    rows = np.arange(count, dtype=np.int32)
+    given, none = Predicates.of(1, RANGE, lo, hi), Predicates.join([])
+    nothing = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    block = Block(count, rows, np.arange(count + 1), np.full(count, -1, np.int32), given, none, *nothing, [])
+    book, table = encode_block(block, ATTRIBUTES)
+    cuts = np.unique(np.concatenate([lo, hi + 1]))
+    assert (book.cuts == cuts).all()
+    assert (table.columns()[2] == np.searchsorted(cuts, lo, "right")).all()
+    assert (table.columns()[3] == np.searchsorted(cuts, hi, "right")).all()
