@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from gpumatch.kernels.bits import prefetch
 from gpumatch.kernels.compile import driver
 from gpumatch.opcodes import ANY, HI, KIND, LO, NONE, NULL, RANGE, WIDTH
 
+AHEAD = 8  # memory is prefetched this many clauses ahead
+LINE = 16  # numbers per cache line
+
 
 @driver
-def likelihoods(predicates, counts, seen, seen_ptr, seen_total, out):
-    """How likely each predicate is to hold: by codes of observed events, and one more that may have any code.
+def likelihoods(start, stop, predicates, counts, seen, seen_ptr, seen_total, out):
+    """How likely the predicates ``start:stop`` are to hold: by codes of observed events, and one more that may have
+    any code.
 
-    ``seen[seen_ptr[a] + c]`` is how many observed values of attribute ``a`` have a code below ``c``.
+    ``seen[seen_ptr[a] + c]`` is how many observed values of attribute ``a`` have a code below ``c``; with no events,
+    it is not read.
     """
     predicate, range_lo, range_hi = predicates
-    for i in range(out.size):
+    for i in range(start, stop):
         p = WIDTH * i
         a, kind, lo, hi = predicate[p], predicate[p + KIND], predicate[p + LO], predicate[p + HI]
         if kind == NULL or kind == NONE:
@@ -23,7 +29,8 @@ def likelihoods(predicates, counts, seen, seen_ptr, seen_total, out):
         covered, codes = 0, 0
         for r in range(first, last):
             low, high = (lo, hi) if kind == RANGE else (range_lo[r], range_hi[r])
-            covered += seen[seen_ptr[a] + high + 1] - seen[seen_ptr[a] + low]
+            if seen_total > 0:
+                covered += seen[seen_ptr[a] + high + 1] - seen[seen_ptr[a] + low]
             codes += high - low + 1
         share = codes / counts[a]
         if kind == ANY:
@@ -32,9 +39,22 @@ def likelihoods(predicates, counts, seen, seen_ptr, seen_total, out):
 
 
 @driver
-def sort_clauses(clause_ptr, likelihood, predicate):
-    """Sort the predicates of every clause by likelihood, in place; equal ones keep their order."""
-    for c in range(clause_ptr.size - 1):
+def copy_clauses(start, stop, order, clause_ptr, predicate, out_ptr, out):
+    """The predicates of the clauses ``order[start:stop]``, to where ``out_ptr`` says that those of each start."""
+    for i in range(start, stop):
+        ahead = order[min(i + AHEAD, stop - 1)]
+        for p in range(WIDTH * clause_ptr[ahead], WIDTH * clause_ptr[ahead + 1], LINE):
+            prefetch(predicate, p)
+        at = WIDTH * out_ptr[i]
+        for p in range(WIDTH * clause_ptr[order[i]], WIDTH * clause_ptr[order[i] + 1]):
+            out[at] = predicate[p]
+            at += 1
+
+
+@driver
+def sort_clauses(start, stop, clause_ptr, likelihood, predicate):
+    """Sort the predicates of the clauses ``start:stop`` by likelihood, in place; equal ones keep their order."""
+    for c in range(start, stop):
         for i in range(clause_ptr[c] + 1, clause_ptr[c + 1]):
             x = likelihood[i]
             p = WIDTH * i

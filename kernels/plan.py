@@ -46,6 +46,24 @@ def survival(clauses, clause_ptr, clause_program, predicate, likelihood, dim_of,
                 left[i] *= likelihood[p]
 
 
+@driver
+def leaf_costs(clause_ptr, clause_program, programs, likelihood, share, others, out):
+    """Per clause, the sum over its predicates and those of its program: how likely each is, divided by how many are
+    equal to it. The first predicates have this factor in ``share``, all ``others`` have the same.
+    """
+    program_ptr, program_item, _ = programs
+    of_program = np.zeros(program_ptr.size - 1)
+    for g in range(of_program.size):
+        for i in range(program_ptr[g], program_ptr[g + 1]):
+            p = program_item[i]
+            if p >= 0:
+                of_program[g] += likelihood[p] * (share[p] if p < share.size else others)
+    for c in range(out.size):
+        out[c] = 0.0 if clause_program[c] < 0 else of_program[clause_program[c]]
+        for p in range(clause_ptr[c], clause_ptr[c + 1]):
+            out[c] += likelihood[p] * (share[p] if p < share.size else others)
+
+
 @scalar
 def guess_leaf(item, predicate, likelihood, present, at):
     """How likely a predicate is to be true and false, and how likely the node that it waits for is."""

@@ -18,7 +18,7 @@ from gpumatch.arrays import Array, bytes_of, freeze, pointers, read_only
 from gpumatch.arrayspec import ANYTHING, HOOKED, ArraySpec, Pointers, Problem, between, equal, refused, sized
 from gpumatch.codes.search import Patterns
 from gpumatch.errors import ParseError
-from gpumatch.expr.keys import MAX, MIN
+from gpumatch.expr.keys import MAX
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels.frames import Frame
 from gpumatch.parallel import threads
@@ -95,12 +95,8 @@ def sort_pool(pool: list[bytes]) -> tuple[Array, Array, Array]:
     return (*bytes_of(strings.take(sorting)), position)
 
 
-def make_book(is_float: Array, owner: Array, firsts: Array, lasts: Array, pool: tuple[Array, Array]) -> Codebook:
-    """The codebook for ranges of keys; range ``i`` is on attribute ``owner[i]``. ``pool``: sorted strings."""
-    bounded, ended = firsts != MIN, lasts != MAX
-    keys = np.concatenate([firsts[bounded], lasts[ended] + 1])
-    owners = np.concatenate([owner[bounded], owner[ended]])
-    cuts, cut_ptr = distinct_keys(owners, keys, len(is_float))
+def make_book(is_float: Array, cuts: Array, cut_ptr: Array, pool: tuple[Array, Array]) -> Codebook:
+    """The codebook of the cuts of each attribute, ascending and distinct. ``pool``: sorted strings."""
     book = Codebook(cuts, cut_ptr, *_make_buckets(cuts, cut_ptr, is_float), *pool)
     freeze(book)
     return book
@@ -111,15 +107,22 @@ def distinct_keys(owners: Array, keys: Array, count: int) -> tuple[Array, Array]
     ptr = pointers(np.bincount(owners, minlength=count))
     grouped = np.empty(len(keys), np.int64)
     kernels.group_keys(owners, keys, ptr, grouped)
-    kernels.sort_runs(grouped, ptr, _SHORT)
+    return distinct_runs(grouped, ptr)
+
+
+def distinct_runs(keys: Array, ptr: Array) -> tuple[Array, Array]:
+    """The distinct keys of each run ``keys[ptr[a]:ptr[a + 1]]``, ascending, and where those of each run start.
+
+    In the memory of the keys, which are gone then.
+    """
+    kernels.sort_runs(keys, ptr, _SHORT)
     lengths = np.diff(ptr)
     for a in np.flatnonzero((lengths >= _SHORT) & (lengths < _LONG)).tolist():
-        grouped[ptr[a] : ptr[a + 1]].sort()
-    long_runs = np.flatnonzero(lengths >= _LONG).tolist()
-    threads.run(lambda a: grouped[ptr[a] : ptr[a + 1]].sort(), long_runs)
-    distinct, distinct_ptr = np.empty(len(keys), np.int64), np.empty(len(ptr), np.int64)
-    distinct = distinct[: kernels.unique_runs(grouped, ptr, distinct, distinct_ptr)].copy()
-    return distinct, distinct_ptr
+        keys[ptr[a] : ptr[a + 1]].sort()
+    threads.run(lambda a: keys[ptr[a] : ptr[a + 1]].sort(), np.flatnonzero(lengths >= _LONG).tolist())
+    distinct_ptr = np.empty(len(ptr), np.int64)
+    keys.resize(kernels.unique_runs(keys, ptr, keys, distinct_ptr), refcheck=False)  # no copy: nobody has a view of it
+    return keys, distinct_ptr
 
 
 def _make_buckets(cuts: Array, cut_ptr: Array, is_float: Array) -> tuple[Array, Array]:

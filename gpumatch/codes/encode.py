@@ -20,6 +20,8 @@ from gpumatch.events.shapes import Packed
 from gpumatch.events.single import Single
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
+from gpumatch.opcodes import WIDTH
+from gpumatch.parallel import threads
 from gpumatch.subscriptions.block import Attributes
 
 _UNUSED = 2  # if fewer than one in so many attributes are tested, entries of the others are left out first
@@ -288,6 +290,16 @@ def _with_presence(ptr: Array, attribute: Array, code: Array, attributes: Attrib
 
 def likelihoods(attributes: Attributes, book: Codebook, table: Table, sample: Sequence[EventBatch]) -> Array:
     """How likely each predicate is to hold: from a sample of events, and the share of codes that it covers."""
+    counts, events = book.counts(), sum(map(len, sample))
+    seen, ptr = _seen(attributes, book, sample) if events else (np.zeros(1, np.int64), np.zeros(1, np.int64))
+    likelihood = np.empty(len(table.predicate) // WIDTH)
+    given = (table.predicates(), counts, seen, ptr, events, likelihood)
+    threads.run(lambda share: order.likelihoods(*share, *given), threads.shares(len(likelihood)))
+    return likelihood
+
+
+def _seen(attributes: Attributes, book: Codebook, sample: Sequence[EventBatch]) -> tuple[Array, Array]:
+    """How many values of each attribute have codes below 0, 1, 2 …, and where these counts start."""
     counts = book.counts()
     ptr = pointers(counts + 1)
     below = np.zeros(int(ptr[-1]), np.int64)
@@ -297,6 +309,4 @@ def likelihoods(attributes: Attributes, book: Codebook, table: Table, sample: Se
         below += np.bincount(ptr[events.attribute] + events.code + 1, minlength=len(below))
     seen = np.cumsum(below)
     seen -= np.repeat(seen[ptr[:-1]], counts + 1)
-    likelihood = np.empty(len(table.predicate) // 4)
-    order.likelihoods(table.predicates(), counts, seen, ptr, sum(map(len, sample)), likelihood)
-    return likelihood
+    return seen, ptr

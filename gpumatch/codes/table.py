@@ -8,14 +8,17 @@ from functools import cached_property
 
 import numpy as np
 
-from gpumatch.arrays import Array, pointers, read_only, spans
+from gpumatch.arrays import Array, pointers, read_only
 from gpumatch.arrayspec import HOOKED, ArraySpec, Numbers, Pointers, Problem, between, refused
-from gpumatch.codes.book import Codebook, encode_keys, make_book, sort_pool
-from gpumatch.expr.keys import INF_KEY, MAX, MIN
+from gpumatch.codes.book import Codebook, make_book, sort_pool
+from gpumatch.codes.ends import Ends, Given
+from gpumatch.expr.keys import MAX, MIN
 from gpumatch.kernels import encode as kernels
 from gpumatch.kernels import order
 from gpumatch.kernels.frames import Frame
-from gpumatch.opcodes import NULL, OP_BASE, OP_FALSE, OP_NOT, OP_TRUE, RANGE, SET, WIDTH
+from gpumatch.kernels.order import copy_clauses
+from gpumatch.opcodes import HI, LO, NULL, OP_BASE, OP_FALSE, OP_NOT, OP_TRUE, RANGE, SET, WIDTH
+from gpumatch.parallel import threads
 from gpumatch.subscriptions.block import Attributes, Block
 from gpumatch.subscriptions.predicates import EMPTY, Predicates
 
@@ -103,40 +106,21 @@ def encode_block(block: Block, attributes: Attributes) -> tuple[Codebook, Table]
     pool_data, pool_offsets, order = sort_pool(block.pool)
     strings, floats = attributes.of_kind("string"), attributes.of_kind("float")
     given, ranges = (_with_keys(rows, strings, order) for rows in (block.predicates, block.ranges))
-    attribute, kind, _, _ = given.columns()
-    plain = kind == RANGE
-    lo, hi = _within_infinities(given.lo, given.hi, plain & floats[attribute])
-    tested = np.flatnonzero(plain & (lo <= hi))
-    owner = np.concatenate([attribute[tested], ranges.attribute])
-    firsts, lasts = np.concatenate([lo[tested], ranges.lo]), np.concatenate([hi[tested], ranges.hi])
-    book = make_book(floats, owner, firsts, lasts, (pool_data, pool_offsets))
-    first_code, last_code = encode_keys(book, owner, firsts), encode_keys(book, owner, lasts)
-    count = len(tested)
-    code_lo, code_hi = given.lo.astype(np.int32), given.hi.astype(np.int32)
-    code_lo[plain], code_hi[plain] = EMPTY
-    code_lo[tested], code_hi[tested] = first_code[:count], last_code[:count]
-    nulls = kind == NULL
-    code_lo[nulls] = code_hi[nulls] = kernels.MISSING
+    ends = Ends([Given(given, floats, False), Given(ranges, np.zeros_like(floats), True)], len(attributes))
+    book = make_book(floats, *ends.cuts(), (pool_data, pool_offsets))
+    predicate, listed = ends.rows(book)
     arrays = (
         block.clause_row,
         block.clause_ptr,
         block.clause_program,
-        np.stack([attribute, kind.astype(np.int32), code_lo, code_hi], axis=1).ravel(),
+        predicate,
         ranges.attribute,
-        first_code[count:],
-        last_code[count:],
+        listed[LO::WIDTH].copy(),
+        listed[HI::WIDTH].copy(),
         block.program_ptr,
         block.program_item,
     )
     return book, Table(block.length, *map(read_only, arrays))
-
-
-def _within_infinities(lo: Array, hi: Array, floats: Array) -> tuple[Array, Array]:
-    """Ranges of floats clipped to the infinities; keys beyond them are not numbers."""
-    nothing = floats & (lo > INF_KEY)
-    lo = np.where(nothing, EMPTY[0], np.where(floats & (lo <= ~INF_KEY), MIN, lo))
-    hi = np.where(nothing, EMPTY[1], np.where(floats & (hi >= INF_KEY), MAX, hi))
-    return lo, hi
 
 
 def _with_keys(given: Predicates, strings: Array, order: Array) -> Predicates:
@@ -150,19 +134,26 @@ def sort_predicates(table: Table, keys: Array) -> None:
     """Sort the predicates of each clause by keys, stably and in place, and the keys with them."""
     predicate = table.predicate.view()
     predicate.flags.writeable = True  # safe: the table was just made, and nobody has seen it yet
-    order.sort_clauses(table.clause_ptr, keys, predicate)
+    shares = threads.shares(len(table.clause_row))
+    threads.run(lambda share: order.sort_clauses(*share, read_only(table.clause_ptr), keys, predicate), shares)
 
 
 def reorder(table: Table, order: Array) -> Table:
-    """The table with its clauses reordered, or only some of them."""
-    rows, counts = table.predicate.reshape(-1, 4), np.diff(table.clause_ptr)
-    moved = rows[spans(table.clause_ptr[:-1][order], counts[order])]
+    """The table with its clauses reordered, or only some of them. All programs stay."""
+    counts, own = np.diff(table.clause_ptr)[order], int(table.clause_ptr[-1])
+    ptr, leaves = pointers(counts), table.predicate[WIDTH * own :]
+    new = int(ptr[-1])
+    predicate, item = np.empty(WIDTH * new + len(leaves), np.int32), table.program_item
+    predicate[WIDTH * new :] = leaves
+    clauses = (read_only(order), read_only(table.clause_ptr), read_only(table.predicate))
+    threads.run(lambda share: copy_clauses(*share, *clauses, ptr, predicate), threads.shares(len(order)))
     return replace(
         table,
         clause_row=table.clause_row[order],
-        clause_ptr=pointers(counts[order]),
+        clause_ptr=ptr,
         clause_program=table.clause_program[order],
-        predicate=np.concatenate([moved, rows[len(moved) :]]).ravel(),  # those of programs stay where they are
+        predicate=predicate,
+        program_item=item if new == own else np.where(item >= 0, item + (new - own), item).astype(np.int32),
     )
 
 

@@ -11,7 +11,7 @@ from gpumatch.arrays import Array, freeze
 from gpumatch.codes.table import CodedEvents, Table, reorder, sort_predicates
 from gpumatch.errors import StorageError
 from gpumatch.index.atree import ATREE, ATree
-from gpumatch.index.flat import FlatIndex, IndexParams, Kind, Workspace
+from gpumatch.index.flat import FlatIndex, IndexParams, Kind, Workspace, by_likelihood
 from gpumatch.index.gem import GEM, Gem
 from gpumatch.index.input import Input
 from gpumatch.index.ladder import LADDER, Ladder
@@ -41,6 +41,7 @@ __all__ = [
     "match",
     "merge",
     "params_from",
+    "rank",
     "register",
 ]
 
@@ -61,31 +62,40 @@ def kind_of(params: IndexParams) -> Kind:
     return KINDS[params.kind]
 
 
-def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input, likelihood: Array) -> tuple[Table, list[int]]:
-    """The table with predicates and clauses in the order that each part's index needs, and where each part starts.
-
-    Also sorts the predicates of the given table.
-    """
-    table, keys = given.table, likelihood.copy()
-    clause = np.repeat(np.arange(len(table.clause_row)), np.diff(table.clause_ptr))
-    for params, clauses in parts:
-        mine = np.zeros(len(table.clause_row), np.bool_)
-        mine[clauses] = True
-        own = np.flatnonzero(mine[clause])
-        keys[own] = kind_of(params).rank(params, table, likelihood)[own]
-    sort_predicates(table, keys)
+def rank(parts: Sequence[tuple[IndexParams, Array]], given: Input, likelihood: Array) -> None:
+    """Sort the predicates of the given table, and the likelihoods with them, as each part's index needs them."""
+    keys = again = _ranked(parts, given.table, likelihood)
+    sort_predicates(given.table, keys)
     for params, clauses in parts:
         if rerank := kind_of(params).rerank:
-            keys = rerank(params, given, clauses, keys)
-    sort_predicates(table, keys)
+            again = rerank(params, given, clauses, again)
+    if again is not keys:
+        sort_predicates(given.table, again)
+
+
+def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input) -> tuple[Table, list[int]]:
+    """The ranked table with its clauses in the order that each part's index needs, and where each part starts."""
     orders = []
     for params, clauses in parts:
         order = kind_of(params).place(params, given, clauses)
         orders.append(clauses[np.argsort(order, kind="stable")])
     bounds = np.cumsum([0, *map(len, orders)]).tolist()
-    table = reorder(table, np.concatenate(orders))
+    table = reorder(given.table, orders[0] if len(orders) == 1 else np.concatenate(orders))
     freeze(table)
     return table, bounds
+
+
+def _ranked(parts: Sequence[tuple[IndexParams, Array]], table: Table, likelihood: Array) -> Array:
+    """Sort keys of all predicates: each part's kind ranks those of its clauses."""
+    if all(kind_of(params).rank is by_likelihood for params, _ in parts):
+        return likelihood
+    keys = likelihood.copy()
+    for params, clauses in parts:
+        mine = np.zeros(len(table.clause_row), np.bool_)
+        mine[clauses] = True
+        own = np.flatnonzero(np.repeat(mine, np.diff(table.clause_ptr)))
+        keys[own] = kind_of(params).rank(params, table, likelihood)[own]
+    return keys
 
 
 def build(params: IndexParams, given: Input) -> FlatIndex:

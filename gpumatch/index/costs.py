@@ -65,19 +65,22 @@ class Costs:
         used = np.bincount(attribute, minlength=len(given.attributes))
         self.entries = _values_of_an_event(given, used)
         self.there = np.ones(len(used)) if given.sample else _presence(used, self.entries)  # by attribute
-        self.likelihood = likelihood * self.there[attribute]  # by predicate
-        self._present = float(self.there[attribute].mean()) if len(attribute) else 1.0
+        self._present = float((used * self.there).sum()) / len(attribute) if len(attribute) else 1.0
+        # By predicate; where all attributes are there it stays as it is, and needs no memory
+        self.likelihood = likelihood if (self.there == 1.0).all() else likelihood * self.there[attribute]
         self.chance = np.empty((4, len(given.table.clause_row)))  # of the rarest, the two, the three rarest; and hits
         kernels.chances(given.table.clause_ptr, self.likelihood, self.chance)
 
     @cached_property
-    def distinct(self) -> Array:
-        """For each predicate, 1 over the number of predicates equal to it."""
+    def distinct(self) -> tuple[Array, float]:
+        """1 over the number of predicates equal to each of the first ones, and what stands for all others."""
         keys = self.given.table.predicate.reshape(-1, 4)[:_KNOWN].astype(np.uint64) @ _MIXED
-        _, number, count = np.unique(keys, return_inverse=True, return_counts=True)
-        share = np.full(len(self.likelihood), len(count) / max(len(keys), 1))
-        share[: len(keys)] = 1 / count[number]
-        return share
+        order = np.argsort(keys)
+        starts = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]))
+        count = np.diff(starts, append=len(keys))
+        share = np.empty(len(keys))
+        share[order] = np.repeat(1 / count, count)
+        return share, len(count) / max(len(keys), 1)
 
     @property
     def event(self) -> float:

@@ -158,7 +158,7 @@ class _Offer(NamedTuple):
 
 
 def choose(request: Request, given: Input, likelihood: Array) -> tuple[list[Choice], trials.Trials | None]:
-    """Indexes for all clauses of a table, and the trials that time them if there are enough clauses."""
+    """Indexes for all clauses of a table, and the trials that check them if there are enough clauses."""
     costs = Costs(given, likelihood, request.destinations)
     everything = np.arange(given.first, given.last)
     timing = (
@@ -172,12 +172,15 @@ def choose(request: Request, given: Input, likelihood: Array) -> tuple[list[Choi
         if timing is not None and len(offers) > 1:
             offers, off = _tried(offers, timing)
     others = _others(costs, everything, offers, off) if len(everything) > _FEW else ()  # with few there is no choice
+    if timing is not None:
+        timing.forget()
     *parts, last = (Choice(p.params, p.reason, _us(p.cost), (), p.clauses) for p in offers[0].parts)
     return [*parts, replace(last, others=others)], timing
 
 
 def checked(choice: Choice, index: FlatIndex, table: Table, timing: trials.Trials | None) -> Choice:
-    """The choice with the measured cost of the index that was built for it."""
+    """The choice with the measured cost of the index that was built for it, and without its clauses."""
+    choice = replace(choice, clauses=np.zeros(0, np.int64))  # the index has them
     if timing is None or not timing.possible(choice.params):
         return choice
     return replace(choice, estimate=_us(timing.check(index, table)))
@@ -267,7 +270,9 @@ def _offers(costs: Costs, clauses: Array, memory_limit: int | None, parted: Sequ
         if planning.takes is None:
             continue
         some = planning.takes(costs, clauses)
-        rest = np.setdiff1d(clauses, some, assume_unique=True)
+        taken = np.zeros(len(costs.given.table.clause_row), np.bool_)
+        taken[some] = True
+        rest = clauses[~taken[clauses]]
         if len(some) <= _FEW or len(rest) * _SHARE <= len(clauses):  # not enough for indexes of their own
             continue
         for own in _one(costs, planning, some, memory_limit):

@@ -76,11 +76,19 @@ class Trials:
     def _measure(self, params: IndexParams, clauses: Array, best: float) -> float:
         table, likelihood = self._subset(clauses)
         given = self._given._replace(table=table, first=0, last=len(clauses))
-        table, _ = indexes.arrange([(params, np.arange(len(clauses)))], given, likelihood)
+        parts = [(params, np.arange(len(clauses)))]
+        indexes.rank(parts, given, likelihood)
+        table, _ = indexes.arrange(parts, given)
         index = indexes.build(params, given._replace(table=table))
         cost = self._match(index, table, self._few, 1)
         enough = cost > HOPELESS * best or _is_slow(index, cost)
         return cost if enough else self._match(index, table, self.events, _REPEATS)
+
+    def forget(self) -> None:
+        """Drop the clauses, which take much memory: only checks follow, for which there are events now."""
+        assert self.events is not None
+        self._given = self._given._replace(table=reorder(self._given.table, np.zeros(0, np.int64)))
+        self._likelihood = np.zeros(0)
 
     def check(self, index: FlatIndex, table: Table) -> float:
         """Cost of an index built from all clauses, on events that are new to it, as all will be."""
@@ -93,7 +101,8 @@ class Trials:
         """Some of the clauses, and how likely their predicates are to hold."""
         table = self._given.table
         own = spans(table.clause_ptr[clauses], np.diff(table.clause_ptr)[clauses])
-        return reorder(table, clauses), np.concatenate([self._likelihood[own], self._likelihood[len(own) :]])
+        of_programs = self._likelihood[int(table.clause_ptr[-1]) :]
+        return reorder(table, clauses), np.concatenate([self._likelihood[own], of_programs])
 
     def _match(self, index: FlatIndex, table: Table, events: CodedEvents, repeats: int) -> float:
         """Nanoseconds per event: of the first call, or of the fastest later one, which loads no machine code."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TypeVar
 
 from gpumatch.errors import GpumatchError
+
+_SHARE = 1 << 16  # things that are worth a thread
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -49,6 +52,13 @@ def run(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     if threads == 1 or len(items) <= 1:
         return [function(item) for item in items]
     return list(_executor(threads).map(function, items))
+
+
+def shares(count: int) -> list[tuple[int, int]]:
+    """An equal share of ``count`` things for each thread, as first and past the last; one share if there are few."""
+    number = max(1, min(get_num_threads(), count // _SHARE))
+    ends = [count * at // number for at in range(number + 1)]
+    return list(pairwise(ends))
 
 
 def _executor(threads: int) -> ThreadPoolExecutor:

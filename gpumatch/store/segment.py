@@ -86,8 +86,9 @@ class Segment:
         book, table = encode_block(source.block, attributes)
         choice = plain_choice(len(table.clause_row))
         given = Input(attributes, book, table, 0, len(table.clause_row))
-        likelihood = likelihoods(attributes, book, table, ())
-        table, _ = indexes.arrange([(choice.params, choice.clauses)], given, likelihood)
+        parts = [(choice.params, choice.clauses)]
+        indexes.rank(parts, given, likelihoods(attributes, book, table, ()))
+        table, _ = indexes.arrange(parts, given)
         built = indexes.build(choice.params, given._replace(table=table))
         named = (source.ids, source.texts, attributes, book, table)
         return cls(*named, (Part(built, choice),), source.destinations, source.weights, source)
@@ -100,7 +101,11 @@ class Segment:
         likelihood = likelihoods(attributes, book, table, sample)
         given = Input(attributes, book, table, 0, len(table.clause_row), sample)
         choices, timing = choose(request, given, likelihood)
-        table, bounds = indexes.arrange([(choice.params, choice.clauses) for choice in choices], given, likelihood)
+        planned = [(choice.params, choice.clauses) for choice in choices]
+        indexes.rank(planned, given, likelihood)
+        del likelihood  # each of these takes as much memory as many an index
+        table, bounds = indexes.arrange(planned, given)
+        del given
         parts = []
         for choice, first, last in zip(choices, bounds[:-1], bounds[1:], strict=True):
             built = indexes.build(choice.params, Input(attributes, book, table, first, last, sample))

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from gpumatch.arrays import Array, pointers
 from gpumatch.errors import GpumatchError, IdError, LimitError, UnknownIdError
 from gpumatch.store.background import Background, report
+from gpumatch.store.ids import has_repeats
 from gpumatch.store.merging import SCANNED, WORTH, Job, crowded, due, due_new, is_new, runs, unindexed
 from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
@@ -432,7 +433,7 @@ class Store:
         given = names.take(pa.array(good)) if rejected else names
         there = self._state.find(given)[0] >= 0 if self._state.pieces else np.zeros(len(given), np.bool_)
         twice = np.zeros(len(given), np.bool_)
-        if pc.count_distinct(given).as_py() < len(given):
+        if has_repeats(given):
             number = given.dictionary_encode().indices.to_numpy()
             twice[:] = True
             twice[np.unique(number, return_index=True)[1]] = False

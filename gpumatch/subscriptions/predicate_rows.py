@@ -165,7 +165,10 @@ class Rows:
 
 
 def _dictionary(table: Any, name: str) -> tuple[Any, Array]:
-    """The distinct values of a column, including null, and the number of each row's value."""
+    """The values of a column, including null, and the number of each row's value."""
+    column = table[name].combine_chunks()
+    if isinstance(column, pa.DictionaryArray) and column.null_count == column.dictionary.null_count == 0:
+        return column.dictionary, column.indices.to_numpy()
     encoded = plain(table[name]).dictionary_encode(null_encoding="encode")
     return encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
 

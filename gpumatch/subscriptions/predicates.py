@@ -30,11 +30,16 @@ class Predicates:
     @classmethod
     def of(cls, attribute: Array | int, kind: Array | int, lo: Array, hi: Array) -> Predicates:
         """From arrays of any integer type; attribute and kind may be one number for all."""
-        columns = (np.full(len(lo), one) if isinstance(one, int) else one for one in (attribute, kind, lo, hi))
-        return cls(*(column.astype(dtype, copy=False) for column, dtype in zip(columns, _TYPES, strict=True)))
+        pairs = zip((attribute, kind, lo, hi), _TYPES, strict=True)
+        return cls(
+            *(np.full(len(lo), one, t) if isinstance(one, int) else one.astype(t, copy=False) for one, t in pairs)
+        )
 
     @classmethod
     def join(cls, pieces: Sequence[Predicates]) -> Predicates:
+        pieces = [piece for piece in pieces if len(piece)]
+        if len(pieces) == 1:
+            return pieces[0]
         columns = zip(*[piece.columns() for piece in pieces], strict=True) if pieces else [()] * len(_TYPES)
         return cls(*(np.concatenate([np.zeros(0, t), *column]) for t, column in zip(_TYPES, columns, strict=True)))
 
@@ -74,11 +79,15 @@ class Predicates:
         empty: Array = (self.kind == RANGE) & (self.lo > self.hi)
         if empty.any():
             empty &= ((self.lo == EMPTY[0]) & (self.hi == EMPTY[1])) | ~strings[self.attribute]
-        empty |= ((self.kind == SET) | (self.kind == ANY)) & (self.lo >= self.hi)
+        several = (self.kind == SET) | (self.kind == ANY)
+        if several.any():
+            empty |= several & (self.lo >= self.hi)
         return empty
 
     def with_own(self, ranges: Predicates) -> tuple[Predicates, Predicates]:
         """The predicates and their ranges, without unused ranges."""
+        if len(ranges) == 0:
+            return self, ranges
         sets = np.flatnonzero(self.has_ranges())
         count = len(ranges)
         opened = np.bincount(self.lo[sets], minlength=count + 1) - np.bincount(self.hi[sets], minlength=count + 1)
@@ -97,6 +106,8 @@ class Predicates:
 
     def cuts(self, strings: Array) -> Array:
         """Positions of predicates whose ends are cuts of strings."""
+        if not strings.any():
+            return np.zeros(0, np.int64)
         is_empty = (self.lo == EMPTY[0]) & (self.hi == EMPTY[1])
         return np.flatnonzero((self.kind == RANGE) & strings[self.attribute] & ~is_empty)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpumatch.arrays import Array
+from gpumatch.arrays import Array, pointers
 from gpumatch.errors import GpumatchError, SchemaError
 from gpumatch.events.arrow import from_any
 from gpumatch.events.columns import Column, Strings
@@ -16,11 +16,13 @@ from gpumatch.expr.constants import quoted
 from gpumatch.expr.keys import MAX, MIN
 from gpumatch.expr.times import FIRST_DAY, LAST_DAY
 from gpumatch.opcodes import RANGE
+from gpumatch.parallel import threads
 from gpumatch.schema import AttributeType
 from gpumatch.subscriptions.block import Attributes, Block, BlockBuilder
 from gpumatch.subscriptions.keys import least_keys
 from gpumatch.subscriptions.predicates import EMPTY, Predicates
 
+_ROWS = 1 << 12  # per thread: what is made of them on the way stays in the cache
 _CLOSED = ("both", "left", "right", "neither")
 # Ends may be numbers of either type, as they compare by value; the attribute's own type is tried first.
 _INT, _FLOAT = AttributeType("int", "int64"), AttributeType("float", "float64")
@@ -41,6 +43,20 @@ class _Ends:
         with np.errstate(invalid="ignore"):  # NaN means no end
             return np.asarray(mine > others, np.bool_)
 
+    def part(self, rows: slice) -> _Ends:
+        return _Ends(self.values[rows], self.has[rows])
+
+
+class _Column(NamedTuple):
+    """An attribute, which rows constrain it, and what finds the first and last keys of some rows, and which are empty.
+
+    Keys of strings are lower and upper cuts.
+    """
+
+    attribute: int
+    present: Array
+    keys: Callable[[slice], tuple[Array, Array, Array]]
+
 
 def range_block(
     attributes: Attributes, count: int, ranges: Mapping[str, Any], closed: str
@@ -56,18 +72,31 @@ def range_block(
     builder = BlockBuilder(attributes.schema)
     errors: dict[int, GpumatchError] = {}
     columns = [_column(builder, attributes, name, pair, count, closed, errors) for name, pair in ranges.items()]
-    present = np.stack([found[1] for found in columns], axis=1) if columns else np.zeros((count, 0), np.bool_)
-    mask = present.ravel()
-    numbers = np.array([found[0] for found in columns], np.int32)
-    attribute = np.broadcast_to(numbers, present.shape).ravel()[mask]
-    lo = _interleave([found[2] for found in columns])[mask]
-    hi = _interleave([found[3] for found in columns])[mask]
-    builder.add(np.arange(count), present.sum(axis=1), Predicates.of(attribute, RANGE, lo, hi))
+    counts = np.zeros(count, np.int64)
+    for column in columns:
+        counts += column.present
+    builder.add(np.arange(count, dtype=np.int32), counts, _interleaved(columns, pointers(counts)))
     return builder.build(count), errors
 
 
-def _interleave(columns: list[Array]) -> Array:
-    return np.stack(columns, axis=1).ravel() if columns else np.zeros(0, np.int64)
+def _interleaved(columns: Sequence[_Column], ptr: Array) -> Predicates:
+    """The ranges of the first row, then those of the second, and so on; ``ptr``: where those of each row start."""
+    size, numbers = int(ptr[-1]), np.array([column.attribute for column in columns], np.int32)
+    attribute, lo, hi = np.empty(size, np.int32), np.empty(size, np.int64), np.empty(size, np.int64)
+
+    def fill(first: int) -> None:
+        rows = slice(first, min(first + _ROWS, len(ptr) - 1))
+        shape = (rows.stop - first, len(columns))
+        present, ends = np.empty(shape, np.bool_), np.empty((2, *shape), np.int64)
+        for at, column in enumerate(columns):
+            present[:, at] = column.present[rows]
+            low, high, empty = column.keys(rows)
+            ends[0, :, at], ends[1, :, at] = np.where(empty, EMPTY[0], low), np.where(empty, EMPTY[1], high)
+        own = slice(int(ptr[first]), int(ptr[rows.stop]))
+        attribute[own], lo[own], hi[own] = np.broadcast_to(numbers, shape)[present], ends[0][present], ends[1][present]
+
+    threads.run(fill, range(0, len(ptr) - 1, _ROWS))
+    return Predicates.of(attribute, RANGE, lo, hi)
 
 
 def _column(
@@ -78,8 +107,7 @@ def _column(
     count: int,
     closed: str,
     errors: dict[int, GpumatchError],
-) -> tuple[int, Array, Array, Array]:
-    """The attribute, the rows that constrain it, and their first and last keys (for strings: lower and upper cuts)."""
+) -> _Column:
     at = attributes.schema.index(name)
     type = attributes.schema.types[at]
     if type.multi:
@@ -95,9 +123,10 @@ def _column(
         lo = _string_cuts(builder, low, int(low_open))
         hi = _string_cuts(builder, high, int(not high_open))
         empty = low.has & high.has & (low.values == high.values) & (low_open or high_open)
-    else:
-        lo, hi, empty = _keys(type, low, low_open, high, high_open)
-    return at, low.has | high.has, np.where(empty, EMPTY[0], lo), np.where(empty, EMPTY[1], hi)
+        return _Column(at, low.has | high.has, lambda rows: (lo[rows], hi[rows], empty[rows]))
+    return _Column(
+        at, low.has | high.has, lambda rows: _keys(type, low.part(rows), low_open, high.part(rows), high_open)
+    )
 
 
 def _ends(name: str, type: AttributeType, given: Any, count: int) -> _Ends:
@@ -120,10 +149,11 @@ def _ends(name: str, type: AttributeType, given: Any, count: int) -> _Ends:
         return _Ends(texts[values.indices], has)
     if values.dtype == np.float64:
         has = has & ~np.isnan(values)
-    outside = has & ((values < FIRST_DAY) | (values > LAST_DAY))
-    if type.kind == "date" and outside.any():  # as in expressions, into which explain() turns ranges
-        row = int(np.argmax(outside))
-        raise SchemaError(f"the range of {name!r} at position {row} has an end outside the years 1 to 9999")
+    if type.kind == "date":
+        outside = has & ((values < FIRST_DAY) | (values > LAST_DAY))
+        if outside.any():  # as in expressions, into which explain() turns ranges
+            row = int(np.argmax(outside))
+            raise SchemaError(f"the range of {name!r} at position {row} has an end outside the years 1 to 9999")
     return _Ends(values, has)
 
 

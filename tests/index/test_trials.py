@@ -192,6 +192,23 @@ def drawn_for(matcher: gm.Matcher) -> list[Any]:
     return drawn
 
 
+def test_clauses_are_forgotten_once_an_index_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials are kept for their checks, which come while the index is built: that needs the memory."""
+    held: list[trials.Trials] = []
+    check = trials.Trials.check
+
+    def checking(self: trials.Trials, *args: Any) -> float:
+        held.append(self)
+        return check(self, *args)
+
+    monkeypatch.setattr(trials.Trials, "check", checking)
+    matcher = filled()
+    matcher.compact()
+    [one] = held
+    assert len(one._given.table.clause_row) == len(one._likelihood) == 0
+    assert [len(part.choice.clauses) for part in matcher._seal().pieces[0].parts] == [0]
+
+
 def test_events_are_drawn_from_the_clauses() -> None:
     """They have the values that clauses name, together, and lists are there where one of their values is."""
     [(given, found)] = drawn_for(filled())

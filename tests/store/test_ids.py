@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gpumatch.store import ids
-from gpumatch.store.ids import LiveIds, Lookup
+from gpumatch.store.ids import LiveIds, Lookup, has_repeats
 from gpumatch.store.removed import Removed
 
 NUMBERS = pa.array([5, -1, 2**63 - 1, -(2**63), 0, 7], pa.int64())
@@ -36,6 +36,15 @@ def test_many_ids(count: int) -> None:
     for known in (pa.array(numbers), pa.array([f"id-{at}" for at in numbers.tolist()], pa.large_string())):
         order = rng.permutation(count)
         assert np.array_equal(Lookup(known).rows(known.take(pa.array(order))), order)
+
+
+@each
+def test_repeats(known: Any) -> None:
+    for held in (known, known.take(pa.array([4, 1, 0])), known.slice(0, 1), known.slice(0, 0)):
+        assert not has_repeats(held)
+    for numbers in ([0, 0], [0, 1, 1], [3, 1, 0, 3]):
+        assert has_repeats(known.take(pa.array(numbers)))
+    assert not has_repeats(known.take(pa.array([0, 0, 1])).slice(1))
 
 
 @each

@@ -187,6 +187,14 @@ def test_an_integer_text_keeps_all_its_bits() -> None:
     assert list(matcher.match([{"i": 2**63 - 1}, {"i": 2**63 - 2}])) == [[1], []]
 
 
+def with_repeats(columns: dict[str, list[Any]], *more: Any) -> pa.Table:
+    """The attributes in a dictionary that has some twice, and others that no row has."""
+    names = pa.array([*columns["attribute"], *more], pa.string())
+    encoded = pa.DictionaryArray.from_arrays(np.arange(len(columns["attribute"])), names)
+    frame = pa.table(columns)
+    return frame.set_column(frame.column_names.index("attribute"), "attribute", encoded)
+
+
 FRAMES = [
     lambda columns: columns,
     pa.table,
@@ -195,6 +203,9 @@ FRAMES = [
     pl.DataFrame,
     lambda columns: pd.DataFrame(columns).astype({"op": "category", "attribute": "category"}),
     lambda columns: pa.table(columns).set_column(0, "id", pa.array(columns["id"]).dictionary_encode()),
+    with_repeats,
+    lambda columns: with_repeats(columns, "nowhere"),
+    lambda columns: with_repeats(columns, None),
 ]
 
 

@@ -25,7 +25,7 @@ from gpumatch.index.input import Input
 from gpumatch.kernels import atree as kernels
 from gpumatch.kernels import atree_build, dag
 from gpumatch.kernels.frames import Frame
-from gpumatch.kernels.plan import wakings
+from gpumatch.kernels.plan import leaf_costs, wakings
 from gpumatch.kernels.words import EVENTS
 from gpumatch.opcodes import RANGE
 from gpumatch.subscriptions.block import Attributes
@@ -388,13 +388,9 @@ def _cost(params: ATree, costs: Costs, clauses: Array) -> Array:
 def _cost_of_leaves(costs: Costs) -> Array:
     """Nanoseconds for the leaves of each clause of the table: its share of the cost of predicates that hold."""
     table = costs.given.table
-    before = np.append(0.0, np.cumsum(_LEAF * costs.distinct * costs.likelihood))
-    each: Array = np.diff(before[table.clause_ptr])
-    steps = np.append(np.diff(before), 0.0)[np.maximum(table.program_item, -1)]  # operators cost nothing here
-    ends = np.append(0.0, np.cumsum(steps))
-    programs = np.append(np.diff(ends[table.program_ptr]), 0.0)  # the last for clauses with none
-    each += programs[table.clause_program]
-    return each
+    each = np.empty(len(table.clause_row))
+    leaf_costs(table.clause_ptr, table.clause_program, table.programs, costs.likelihood, *costs.distinct, each)
+    return _LEAF * each
 
 
 def _bytes(params: ATree, costs: Costs, clauses: Array) -> int:

@@ -89,6 +89,8 @@ def _compounds(given: Input, clauses: Array) -> Compounds:
 def _rerank(params: IndexParams, given: Input, clauses: Array, keys: Array) -> Array:
     """A shared equality first, then ranges by the share of their group that they cover."""
     found = _compounds(given, clauses)
+    if len(found.owner) == 0:
+        return keys
     keys = keys.copy()
     keys[found.owner], keys[found.predicate] = -1, found.shares()
     return keys

@@ -105,16 +105,14 @@ class Grid:
 
 def _thinned(book: Codebook, attributes: Attributes) -> Codebook:
     """The book with fewer cells, and without columns of patterns."""
-    owners, cuts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    cuts = []
     for column in range(len(attributes)):
         own = book.cuts[book.cut_ptr[column] : book.cut_ptr[column + 1]]
         if len(own) >= _CELLS:
             own = own[np.linspace(0, len(own) - 1, _CELLS - 1).astype(np.int64)]
-        owners.append(np.full(len(own), column))
         cuts.append(own)
-    firsts = np.concatenate(cuts)
-    pool = book.pool_data, book.pool_offsets
-    return make_book(attributes.of_kind("float"), np.concatenate(owners), firsts, np.full(len(firsts), MAX), pool)
+    ptr, pool = pointers(np.array([len(own) for own in cuts])), (book.pool_data, book.pool_offsets)
+    return make_book(attributes.of_kind("float"), np.concatenate([np.zeros(0, np.int64), *cuts]), ptr, pool)
 
 
 def bits(numbers: Array) -> Array:

@@ -1,0 +1,80 @@
+"""The ends of a block's ranges by attribute: first they make the cuts, then they become codes of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gpumatch.arrays import Array, pointers, read_only
+from gpumatch.codes.book import Codebook, distinct_runs
+from gpumatch.kernels import ends as kernels
+from gpumatch.opcodes import WIDTH
+from gpumatch.parallel import threads
+from gpumatch.subscriptions.predicates import Predicates
+
+_AT_ONCE = 1 << 18  # keys per thread
+
+
+class Given(NamedTuple):
+    """Predicates whose ranges have ends; ``empty``: ranges of no value have ends too. ``floats``: by attribute."""
+
+    predicates: Predicates
+    floats: Array
+    empty: bool
+
+
+class _Piece(NamedTuple):
+    """The predicates that one thread takes."""
+
+    columns: tuple[Array, ...]
+    first: int
+    last: int
+    floats: Array
+    empty: bool
+
+
+class Ends:
+    """Ends as keys, those of each attribute together."""
+
+    def __init__(self, given: Sequence[Given], attributes: int) -> None:
+        self._pieces = [[_Piece(_columns(one), *share, *one[1:]) for share in _shares(one)] for one in given]
+        pieces = [piece for own in self._pieces for piece in own]
+        counts = np.zeros((len(pieces), attributes), np.int64)
+        threads.run(lambda at: kernels.count_ends(*pieces[at], counts[at]), range(len(pieces)))
+        self._ptr = pointers(counts.sum(axis=0))
+        self._place = self._ptr[:-1] + np.cumsum(counts, axis=0) - counts
+        self._keys = np.empty(int(self._ptr[-1]), np.int64)
+        place = self._place.copy()
+        threads.run(lambda at: kernels.group_ends(*pieces[at], place[at], self._keys), range(len(pieces)))
+
+    def cuts(self) -> tuple[Array, Array]:
+        """The cuts that they make, and where those of each attribute start."""
+        return distinct_runs(self._keys.copy(), self._ptr)
+
+    def rows(self, book: Codebook) -> list[Array]:
+        """The predicates of each one given as rows of a table, in codes of the book. The keys are gone then."""
+        codes, found, places = self._codes(book), [], iter(self._place)
+        for own in self._pieces:
+            out = np.empty(WIDTH * own[-1].last, np.int32)
+            work = [(piece, next(places)) for piece in own]
+            threads.run(lambda it, out=out: kernels.code_ends(*it[0], book.cut_ptr, codes, it[1], out), work)
+            found.append(out)
+        return found
+
+    def _codes(self, book: Codebook) -> Array:
+        keys, self._keys = self._keys, np.zeros(0, np.int64)
+        codes = np.empty(len(keys), np.int32)
+        chunks = [(start, min(start + _AT_ONCE, len(keys))) for start in range(0, len(keys), _AT_ONCE)]
+        threads.run(lambda chunk: kernels.rank_ends(keys, self._ptr, *chunk, *book.search(), codes), chunks)
+        return codes
+
+
+def _columns(given: Given) -> tuple[Array, ...]:
+    """Read-only and contiguous, so that kernels are compiled once."""
+    return tuple(read_only(np.ascontiguousarray(column)) for column in given.predicates.columns())
+
+
+def _shares(given: Given) -> list[tuple[int, int]]:
+    return threads.shares(len(given.predicates))
