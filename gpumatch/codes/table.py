@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gpumatch.arrays import Array, pointers, read_only
+from gpumatch.arrays import Array, pointers, read_only, spans
 from gpumatch.arrayspec import HOOKED, ArraySpec, Numbers, Pointers, Problem, between, refused
 from gpumatch.codes.book import Codebook, make_book, sort_pool
 from gpumatch.codes.ends import Ends, Given
