@@ -149,11 +149,11 @@ def reorder(table: Table, order: Array) -> Table:
     threads.run(lambda share: copy_clauses(*share, *clauses, ptr, predicate), threads.shares(len(order)))
     return replace(
         table,
-        clause_row=table.clause_row[order],
-        clause_ptr=ptr,
-        clause_program=table.clause_program[order],
-        predicate=predicate,
-        program_item=item if new == own else np.where(item >= 0, item + (new - own), item).astype(np.int32),
+        clause_row=read_only(table.clause_row[order]),
+        clause_ptr=read_only(ptr),
+        clause_program=read_only(table.clause_program[order]),
+        predicate=read_only(predicate),
+        program_item=item if new == own else read_only(np.where(item >= 0, item + (new - own), item).astype(np.int32)),
     )
 
 

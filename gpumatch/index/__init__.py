@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.arrays import Array, freeze
+from gpumatch.arrays import Array
 from gpumatch.codes.table import CodedEvents, Table, reorder, sort_predicates
 from gpumatch.errors import StorageError
 from gpumatch.index.atree import ATREE, ATree
@@ -80,9 +80,7 @@ def arrange(parts: Sequence[tuple[IndexParams, Array]], given: Input) -> tuple[T
         order = kind_of(params).place(params, given, clauses)
         orders.append(clauses[np.argsort(order, kind="stable")])
     bounds = np.cumsum([0, *map(len, orders)]).tolist()
-    table = reorder(given.table, orders[0] if len(orders) == 1 else np.concatenate(orders))
-    freeze(table)
-    return table, bounds
+    return reorder(given.table, orders[0] if len(orders) == 1 else np.concatenate(orders)), bounds
 
 
 def _ranked(parts: Sequence[tuple[IndexParams, Array]], table: Table, likelihood: Array) -> Array:

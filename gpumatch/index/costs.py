@@ -26,7 +26,7 @@ _ENTRIES = 30  # assumed values per event if none was observed and there are mor
 
 def sample(clauses: Array) -> Array:
     """A sample of the clauses that stands for all."""
-    return clauses[:: max(1, len(clauses) // _SAMPLE)]
+    return clauses[:: max(1, len(clauses) // _SAMPLE)].copy()  # kernels are compiled for arrays without gaps
 
 
 def _values_of_an_event(given: Input, used: Array) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpumatch.arrays import Array, bytes_of
+from gpumatch.arrays import Array, bytes_of, read_only
 from gpumatch.kernels import ids as kernels
 from gpumatch.store.lazy import lazy
 from gpumatch.store.removed import Removed
@@ -52,10 +52,10 @@ class Lookup:
 
 
 def _bytes(ids: Any) -> tuple[Array, Array]:
-    """Data and offsets; eight bytes for each integer."""
-    if ids.type == pa.int64():
-        return ids.to_numpy().view(np.uint8), np.arange(0, 8 * len(ids) + 1, 8)
-    return bytes_of(ids)
+    """Data and offsets; eight bytes for each integer. Both read-only, so that kernels are compiled once."""
+    integers = ids.type == pa.int64()
+    data, offsets = (ids.to_numpy().view(np.uint8), np.arange(0, 8 * len(ids) + 1, 8)) if integers else bytes_of(ids)
+    return read_only(data), read_only(offsets)
 
 
 def has_repeats(ids: Any) -> bool:
