@@ -45,6 +45,7 @@ from gpumatch.store.manifests import (
     files_of,
     has_manifest,
     is_file,
+    is_kept,
     is_shard,
     manifest_of_shards,
     position_of,
@@ -186,8 +187,8 @@ def warn_of_shards(read: Callable[[], Mapping[str, Any]], where: str) -> None:
 
 
 def remove_stale(folder: Path, named: set[str]) -> None:
-    """Remove what the manifest no longer names, manifests first: a crash leaves none without its files."""
-    for stale in sorted(folder.iterdir(), key=lambda path: path.suffix != ".json"):
+    """Remove what the manifest no longer names: earlier manifests first, lest a reader finds one that leads nowhere."""
+    for stale in sorted(folder.iterdir(), key=lambda path: not is_kept(path.name)):
         if stale.name in named or stale.name in (LOCK, PINS):
             continue
         if is_shard(stale.name):

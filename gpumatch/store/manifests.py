@@ -197,7 +197,12 @@ def written(folder: Path) -> list[dict[str, Any]]:
 
 
 def kept_manifests(folder: Path) -> list[Path]:
-    return [folder / name for name in os.listdir(folder) if _KEPT.fullmatch(name)]
+    return [folder / name for name in os.listdir(folder) if is_kept(name)]
+
+
+def is_kept(name: str) -> bool:
+    """Whether it names the manifest of an earlier version."""
+    return _KEPT.fullmatch(name) is not None
 
 
 def kept_manifest(path: Path) -> dict[str, Any] | None:

@@ -210,6 +210,30 @@ def test_every_moment_of_a_fold(tmp_path: Path, eager: None, monkeypatch: pytest
 
 
 @pytest.mark.long
+def test_every_moment_of_a_save(tmp_path: Path, eager: None) -> None:
+    """Over what has changed since the same was saved before: the changes must not come back."""
+    saved, folder, rng = gm.Matcher(histories.SCHEMA), tmp_path / "idx", np.random.default_rng(0)
+    saved.add({at: f"x > {at}" for at in range(10)})
+    saved.save(folder)
+    with gm.open(folder, "a", background=False) as writer:
+        writer.add_ranges(range(10, 30), {"x": (range(20), None)})
+        writer.remove([3])
+        writer.compact()
+        writer.add({99: "x > 1"})
+    new, old = histories.state(saved), histories.state(writer)
+    disk = Disk(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disks_of_store, "os", disk)
+        saved.save(folder)
+    for end in range(len(disk.ops) + 1):
+        for look in range(6):
+            after = tmp_path / f"{end}-{look}"
+            disk.after_power_loss(end, rng, after)
+            found = histories.state(gm.load(after, device="cpu", verify="full"))
+            assert found == new or (found == old and end < len(disk.ops))
+
+
+@pytest.mark.long
 def test_losses_of_power(tmp_path: Path, hasty: None) -> None:
     count = 0
     for seed in range(1, rounds(60) + 1):

@@ -202,6 +202,30 @@ def test_a_version_that_is_removed_while_it_is_looked_for(tmp_path: Path, monkey
         gm.load(tmp_path, version=version)
 
 
+def test_a_version_that_is_removed_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At no moment is it found damaged, in whatever order the system lists the folder."""
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter(sorted(listed(folder))))  # logs before manifests
+    matcher = made(tmp_path, keep=0)
+    matcher.add(FEW)
+    version, found = matcher.version, list[Any]()
+    matcher.add({3: "x > 3"})
+
+    def remove(path: Path) -> None:
+        disk.remove(path)
+        try:
+            found.append(list(gm.load(tmp_path, version=version)))
+        except gm.StorageError as error:
+            found.append(str(error))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "remove", remove)
+        matcher.compact()
+    assert len(found) >= 2
+    assert all(it == [1, 2] or f"has no version '{version}', or no longer" in it for it in found), found
+    assert list(gm.load(tmp_path)) == [1, 2, 3]
+
+
 def test_a_refresh_while_the_reader_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer has rebuilt the middle one of the segments that the reader makes one of."""
     for module in (merging, store):
