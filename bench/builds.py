@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +97,14 @@ def main() -> int:
 
     trees = {"after": HERE} if given.other is None else {"before": given.other.resolve(), "after": HERE}
     for path in trees.values():  # or trials would leave out what is not compiled
-        subprocess.run([path / ".venv" / "bin" / "python", "-P", "-m", "gpumatch", "warm-up"], check=True)
+        command = [path / ".venv" / "bin" / "python", "-m", "gpumatch", "warm-up"]
+        subprocess.run(command, check=True, cwd=HERE / "bench")  # where neither checkout is found by its folder
     results = []
-    for workload in given.workloads.split(","):
-        for index in INDEXES[workload]:
-            for threads in map(int, given.threads.split(",")):
-                results += compared(trees, (workload, index, threads, given.scale), given.rounds)
-                show(results[-len(trees) :])
-                save(given.out / "builds.json", {"machine": machine(), "scale": given.scale, "results": results})
+    names, threads = given.workloads.split(","), [int(number) for number in given.threads.split(",")]
+    for at, workload, number in product(range(2), names, threads):
+        results += compared(trees, (workload, INDEXES[workload][at], number, given.scale), given.rounds)
+        show(results[-len(trees) :])
+        save(given.out / "builds.json", {"machine": machine(), "scale": given.scale, "results": results})
     return 0
 
 
