@@ -55,13 +55,15 @@ class Ends:
 
     def rows(self, book: Codebook) -> list[Array]:
         """The predicates of each one given as rows of a table, in codes of the book. The keys are gone then."""
-        codes, found, places = self._codes(book), [], iter(self._place)
-        for own in self._pieces:
+        codes, places = self._codes(book), iter(self._place)
+
+        def written(own: list[_Piece]) -> Array:
             out = np.empty(WIDTH * own[-1].last, np.int32)
             work = [(piece, next(places)) for piece in own]
-            threads.run(lambda it, out=out: kernels.code_ends(*it[0], book.cut_ptr, codes, it[1], out), work)
-            found.append(out)
-        return found
+            threads.run(lambda it: kernels.code_ends(*it[0], book.cut_ptr, codes, it[1], out), work)
+            return out
+
+        return [written(own) for own in self._pieces]
 
     def _codes(self, book: Codebook) -> Array:
         keys, self._keys = self._keys, np.zeros(0, np.int64)
