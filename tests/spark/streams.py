@@ -31,6 +31,17 @@ def arrive(folder: Path, first: int, count: int) -> None:
     os.replace(draft, folder / f"{first:08d}.parquet")
 
 
+def started(writer: Any) -> Any:
+    """A query with foreachBatch through Connect. Spark gives its Python ten seconds to start, and it may need more."""
+    for _ in range(3):
+        try:
+            return writer.start()
+        except Exception as error:
+            if "waiting for the Python worker" not in str(error):
+                raise
+    return writer.start()
+
+
 def _log(folder: Path) -> dict[int, list[dict[str, Any]]]:
     """The entries that each batch added to a log of Spark's. Every tenth file also repeats those before."""
     found: dict[int, list[dict[str, Any]]] = {}

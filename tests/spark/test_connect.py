@@ -18,6 +18,7 @@ import gpumatch as gm
 import pyspark
 from gpumatch.spark import build_index, count_subscriptions, match_events, register, update_index
 from pyspark.sql import SparkSession
+from tests.spark.streams import started
 
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
 assert "connect" in type(spark).__module__
@@ -43,7 +44,7 @@ print(update_index(rules, sys.argv[1], mode="snapshot"))
 changes.write.parquet(sys.argv[1] + "-feed")
 feed = spark.readStream.schema(changes.schema).parquet(sys.argv[1] + "-feed")
 stream = update_index(feed, sys.argv[1], on_error="collect")
-stream.option("checkpointLocation", sys.argv[1] + "-cp").trigger(availableNow=True).start().awaitTermination()
+started(stream.option("checkpointLocation", sys.argv[1] + "-cp").trigger(availableNow=True)).awaitTermination()
 print(sorted(gm.load(sys.argv[1])))
 try:
     match_events(spark.sql("SELECT 'x' AS px"), matcher)
@@ -56,7 +57,7 @@ import sys
 import gpumatch as gm
 from gpumatch.spark import match_events, pinned_versions
 from pyspark.sql import SparkSession
-from tests.spark.streams import COLUMNS, SCHEMA, arrive, check
+from tests.spark.streams import COLUMNS, SCHEMA, arrive, check, started
 from pathlib import Path
 
 folder = Path(sys.argv[1])
@@ -67,7 +68,7 @@ matcher.add({"a": "x > 50"})
 def run(name, frame):
     writer = frame.writeStream.option("checkpointLocation", str(folder / name)).trigger(availableNow=True)
     if name == "each":
-        query = writer.foreachBatch(lambda found, batch: found.count()).start()
+        query = started(writer.foreachBatch(lambda found, batch: found.count()))
     else:
         query = writer.format("parquet").start(str(folder / f"{name}-out"))
     try:
