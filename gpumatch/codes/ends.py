@@ -39,7 +39,9 @@ class Ends:
     """Ends as keys, those of each attribute together."""
 
     def __init__(self, given: Sequence[Given], attributes: int) -> None:
-        self._pieces = [[_Piece(_columns(one), *share, *one[1:]) for share in _shares(one)] for one in given]
+        self._pieces = [
+            [_Piece(_columns(one), *share, *one[1:]) for share in threads.shares(len(one.predicates))] for one in given
+        ]
         pieces = [piece for own in self._pieces for piece in own]
         counts = np.zeros((len(pieces), attributes), np.int64)
         threads.run(lambda at: kernels.count_ends(*pieces[at], counts[at]), range(len(pieces)))
@@ -56,14 +58,7 @@ class Ends:
     def rows(self, book: Codebook) -> list[Array]:
         """The predicates of each one given as rows of a table, in codes of the book. The keys are gone then."""
         codes, places = self._codes(book), iter(self._place)
-
-        def written(own: list[_Piece]) -> Array:
-            out = np.empty(WIDTH * own[-1].last, np.int32)
-            work = [(piece, next(places)) for piece in own]
-            threads.run(lambda it: kernels.code_ends(*it[0], book.cut_ptr, codes, it[1], out), work)
-            return out
-
-        return [written(own) for own in self._pieces]
+        return [_rows([(piece, next(places)) for piece in own], book, codes) for own in self._pieces]
 
     def _codes(self, book: Codebook) -> Array:
         keys, self._keys = self._keys, np.zeros(0, np.int64)
@@ -73,10 +68,13 @@ class Ends:
         return codes
 
 
+def _rows(work: Sequence[tuple[_Piece, Array]], book: Codebook, codes: Array) -> Array:
+    """Rows of pieces that follow one another, given where the codes of each piece are by attribute."""
+    out = np.empty(WIDTH * work[-1][0].last, np.int32)
+    threads.run(lambda one: kernels.code_ends(*one[0], book.cut_ptr, codes, one[1], out), work)
+    return out
+
+
 def _columns(given: Given) -> tuple[Array, ...]:
     """Read-only and contiguous, so that kernels are compiled once."""
     return tuple(read_only(np.ascontiguousarray(column)) for column in given.predicates.columns())
-
-
-def _shares(given: Given) -> list[tuple[int, int]]:
-    return threads.shares(len(given.predicates))

@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 import gpumatch as gm
 from gpumatch.expr import Expr, Predicate, evaluate
 from gpumatch.expr.values import is_missing, plain
+from gpumatch.parallel import threads
+from gpumatch.subscriptions import ranges
+from gpumatch.subscriptions.block import Attributes
 from tests.conformance.strategies import FLOATS, INTS, SCALARS
 from tests.examples import examples
 
@@ -284,3 +287,26 @@ def test_ends_of_two_types_are_compared_exactly(kind: str, low: Any, high: Any) 
     matcher = gm.Matcher({"v": kind}, device="cpu")
     with pytest.raises(gm.SchemaError, match="position 1 has its low end"):
         matcher.add_ranges([0, 1], {"v": (np.array(low), np.array(high))})
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_rows_in_pieces(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block is the same in whatever pieces rows are read, and by however many threads."""
+    rng = np.random.default_rng(number)
+    low = rng.integers(0, 50, 20)
+    attributes = Attributes.of(gm.Matcher({"i": "int64", "f": "float64", "s": "string", "g": "float32"}).schema)
+    columns = {
+        "i": (low, np.where(low % 7, low + 1, low - 1)),  # some are empty
+        "f": (np.where(low % 3, low + 0.5, np.nan), None),
+        "s": (None, [None if k % 4 else f"x{k}" for k in low.tolist()]),
+    }
+    whole, wrong = ranges.range_block(attributes, 20, columns, "left")
+    monkeypatch.setattr(ranges, "_ROWS", 3)
+    monkeypatch.setattr(threads, "_count", number)
+    block, errors = ranges.range_block(attributes, 20, columns, "left")
+    assert errors.keys() == wrong.keys() == set(np.flatnonzero(low % 7 == 0).tolist())
+    assert block.pool == whole.pool
+    for mine, other in zip(block.predicates.columns(), whole.predicates.columns(), strict=True):
+        assert mine.tolist() == other.tolist()
+    for name in ("clause_row", "clause_ptr", "clause_program"):
+        assert getattr(block, name).tolist() == getattr(whole, name).tolist()
