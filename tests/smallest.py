@@ -162,7 +162,7 @@ FIXED: dict[str, str] = {
     "gpumatch/routing/simulator/experiments.py": "DRAWS EVENTS MINUTE",
     "gpumatch/routing/simulator/protocols.py": "_LONGEST _MOST_SUBSCRIPTIONS",
     "gpumatch/routing/simulator/traffic.py": "LATEST SECOND",
-    "gpumatch/store/manifests.py": "BEFORE FORMAT",
+    "gpumatch/store/manifests.py": "BEFORE FORMAT _MOST",
     "gpumatch/store/log.py": "CHAIN _CHECK",
     "gpumatch/store/pins.py": "KEPT",
     "gpumatch/store/place.py": "_AT_ONCE",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import TypeVar
 
@@ -51,7 +51,19 @@ def run(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     threads = get_num_threads()
     if threads == 1 or len(items) <= 1:
         return [function(item) for item in items]
-    return list(_executor(threads).map(function, items))
+    executor, started = _executor(threads), list[Future[R]]()
+    try:
+        for item in items:
+            started.append(executor.submit(function, item))
+    except RuntimeError as error:
+        if "after interpreter shutdown" not in str(error):
+            raise
+    try:
+        # At exit no more threads are started, and the caller's does the rest.
+        return [one.result() for one in started] + [function(item) for item in items[len(started) :]]
+    finally:
+        for one in started:  # after an error, or Ctrl-C
+            one.cancel()
 
 
 def shares(count: int) -> list[tuple[int, int]]:

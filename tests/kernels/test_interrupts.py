@@ -89,6 +89,6 @@ import gpumatch as gm
 
 matcher = gm.Matcher({"x": "float64"}, device="cpu")
 matcher.add({"a": "x > 1"})
-atexit.register(lambda: print(matcher.match_one({"x": 3.0})))
+atexit.register(lambda: print(matcher.match_one({"x": 3.0}), matcher.count({"x": [3.0] * 300}).sum()))
 """
-    assert run(program) == "['a']"
+    assert run(program) == "['a'] 300"
