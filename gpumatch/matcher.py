@@ -27,10 +27,10 @@ from gpumatch.index import IndexParams, kind_of
 from gpumatch.index.planner import Plan, Request, checked_limit, requested_index, splitting_for
 from gpumatch.results import Matches
 from gpumatch.schema import Schema, SchemaLike
-from gpumatch.store import manifests
-from gpumatch.store import remote as storage
-from gpumatch.store.durable import Durable
-from gpumatch.store.follower import Follower
+from gpumatch.store.folder import manifests
+from gpumatch.store.folder import remote as storage
+from gpumatch.store.folder.durable import Durable
+from gpumatch.store.folder.follower import Follower
 from gpumatch.store.segment import Segment
 from gpumatch.store.snapshot import Engine, Host, Snapshot, ids_of_one, match_slices, slices
 from gpumatch.store.source import Source

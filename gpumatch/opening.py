@@ -12,13 +12,13 @@ from gpumatch.index import IndexParams, params_from
 from gpumatch.index.planner import requested_index
 from gpumatch.matcher import Matcher
 from gpumatch.schema import Schema, SchemaLike
-from gpumatch.store import directory, locks, manifests
-from gpumatch.store import remote as storage
 from gpumatch.store.checks import understood
-from gpumatch.store.directory import Stored, Verify
-from gpumatch.store.durable import FSYNCS, KEEP, Durable, Fsync
-from gpumatch.store.follower import Follower, restore
-from gpumatch.store.place import is_uri, shown
+from gpumatch.store.folder import directory, locks, manifests
+from gpumatch.store.folder import remote as storage
+from gpumatch.store.folder.directory import Stored, Verify
+from gpumatch.store.folder.durable import FSYNCS, KEEP, Durable, Fsync
+from gpumatch.store.folder.follower import Follower, restore
+from gpumatch.store.folder.place import is_uri, shown
 from gpumatch.store.snapshot import Snapshot
 
 

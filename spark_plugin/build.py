@@ -17,8 +17,8 @@ from gpumatch.spark.arguments import check_roles, schema_of
 from gpumatch.spark.frames import absolute, check_frame, own_python, select
 from gpumatch.spark.opened import open_plan, plan_of, shards_of
 from gpumatch.spark.shards import Recipe, build_shards
-from gpumatch.store.manifests import plan_name
-from gpumatch.store.remote import below, prepare, sizes, write_shards
+from gpumatch.store.folder.manifests import plan_name
+from gpumatch.store.folder.remote import below, prepare, sizes, write_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,10 +20,10 @@ from gpumatch.errors import SchemaError, StorageError
 from gpumatch.spark import opened
 from gpumatch.spark.answers import Output
 from gpumatch.spark.frames import absolute
-from gpumatch.store import pins
-from gpumatch.store.follower import Follower
-from gpumatch.store.pins import Pin
-from gpumatch.store.place import is_uri, shown
+from gpumatch.store.folder import pins
+from gpumatch.store.folder.follower import Follower
+from gpumatch.store.folder.pins import Pin
+from gpumatch.store.folder.place import is_uri, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

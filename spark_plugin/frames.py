@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from gpumatch.arrays import Array
 from gpumatch.errors import SchemaError, nearest
-from gpumatch.store.place import is_uri
+from gpumatch.store.folder.place import is_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from gpumatch.store.remote import below, read_manifest
+from gpumatch.store.folder.remote import below, read_manifest
 
 RESERVE = 640 << 20  # RAPIDS leaves as much unallocated by default
 CONTEXT = 512 << 20  # of CUDA, in every process: an estimate, not measured on a GPU

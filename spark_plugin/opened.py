@@ -11,11 +11,11 @@ import gpumatch as gm
 from gpumatch.errors import StorageError
 from gpumatch.opening import follow, from_stored
 from gpumatch.routing.shards.plan import Plan
-from gpumatch.store.follower import Follower
-from gpumatch.store.log import log_state
-from gpumatch.store.manifests import MANIFEST
-from gpumatch.store.place import is_uri, shown
-from gpumatch.store.remote import below, read, read_manifest
+from gpumatch.store.folder.follower import Follower
+from gpumatch.store.folder.log import log_state
+from gpumatch.store.folder.manifests import MANIFEST
+from gpumatch.store.folder.place import is_uri, shown
+from gpumatch.store.folder.remote import below, read, read_manifest
 
 SHARE = 0.25  # of the machine's memory, which mapped indexes may take before the least recently used is closed
 

@@ -21,8 +21,8 @@ from gpumatch.routing.shards.router import Entries
 from gpumatch.spark.frames import Job, map_in_arrow, own_python, salts_of, task
 from gpumatch.spark.ship import ship_kernels
 from gpumatch.spark.worker import use_own_cores
-from gpumatch.store.manifests import FORMAT, shard_name
-from gpumatch.store.remote import below, prepare
+from gpumatch.store.folder.manifests import FORMAT, shard_name
+from gpumatch.store.folder.remote import below, prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

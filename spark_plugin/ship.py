@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import gpumatch as gm
 from gpumatch.spark.frames import is_local
-from gpumatch.store.manifests import MANIFEST, read_manifest
+from gpumatch.store.folder.manifests import MANIFEST, read_manifest
 from gpumatch.store.snapshot import Snapshot
 from gpumatch.warming import pack_kernels, use_kernels
 

@@ -14,7 +14,7 @@ from gpumatch.spark.arguments import check_index, check_session
 from gpumatch.spark.frames import absolute, is_local
 from gpumatch.spark.gpu_memory import index_bytes
 from gpumatch.spark.opened import open_plan, plan_of, shards_of
-from gpumatch.store.place import shown
+from gpumatch.store.folder.place import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

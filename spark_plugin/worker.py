@@ -18,7 +18,7 @@ from gpumatch.spark.following import Expected, Following
 from gpumatch.spark.frames import absolute, sound
 from gpumatch.spark.opened import open_index
 from gpumatch.spark.ship import unpacked
-from gpumatch.store.place import shown
+from gpumatch.store.folder.place import shown
 
 PASS_ROWS = 100_000  # events of a pass over the shards
 PASS_BYTES = 64 << 20

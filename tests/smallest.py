@@ -99,10 +99,12 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/device/matching.py": {"_EVENTS": "sim/test_edges.py", "_FEW": "sim/test_edges.py"},
     "gpumatch/index/postings/compound.py": {"_LINES": "conformance/test_groups.py"},
     "gpumatch/store/store.py": {"MOST": "store/test_durable.py"},
-    "gpumatch/store/log.py": {"_AT_ONCE": "store/histories.py"},
+    "gpumatch/store/folder/log.py": {"_AT_ONCE": "store/histories.py"},
     "gpumatch/store/room.py": {"_SURE": "store/test_limits.py"},
     "gpumatch/subscriptions/intake.py": {"LONGEST": "store/test_limits.py"},
-    "gpumatch/store/durable.py": dict.fromkeys(("_BYTES", "_RECORDS", "_ROWS", "_SHARE"), "store/test_durable.py"),
+    "gpumatch/store/folder/durable.py": dict.fromkeys(
+        ["_BYTES", "_RECORDS", "_ROWS", "_SHARE"], "store/test_durable.py"
+    ),
     "gpumatch/cli/jsonlines.py": {"_BLOCK_BYTES": "cli/test_files.py"},
     "gpumatch/cli/files.py": {"_BLOCK_BYTES": "cli/test_files.py"},
     "gpumatch/subscriptions/shares.py": {"_SHARE": "subscriptions/test_shares.py"},
@@ -113,7 +115,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/routing/shards/router.py": dict.fromkeys(("_MARKS", "_PER_LIST"), "routing/test_router.py"),
     "spark_plugin/routed.py": {"SENT_BYTES": "spark/test_routed.py"},
     "spark_plugin/worker.py": dict.fromkeys(("PASS_BYTES", "PASS_ROWS"), "spark/test_routed.py"),
-    "gpumatch/store/place.py": {"_CHUNK": "store/test_remote.py", "_GRACE": "store/test_remote.py"},
+    "gpumatch/store/folder/place.py": {"_CHUNK": "store/test_remote.py", "_GRACE": "store/test_remote.py"},
     "spark_plugin/answers.py": dict.fromkeys(("SLICE_ROWS", "SLICE_BYTES", "SLICE_IDS"), "spark/test_worker.py"),
 }
 # Numbers that switch no path between the same answers: limits, layouts, marks, figures of cost, what a device has.
@@ -162,10 +164,10 @@ FIXED: dict[str, str] = {
     "gpumatch/routing/simulator/experiments.py": "DRAWS EVENTS MINUTE",
     "gpumatch/routing/simulator/protocols.py": "_LONGEST _MOST_SUBSCRIPTIONS",
     "gpumatch/routing/simulator/traffic.py": "LATEST SECOND",
-    "gpumatch/store/manifests.py": "BEFORE FORMAT _MOST",
-    "gpumatch/store/log.py": "CHAIN _CHECK",
-    "gpumatch/store/pins.py": "KEPT",
-    "gpumatch/store/place.py": "_AT_ONCE",
+    "gpumatch/store/folder/manifests.py": "BEFORE FORMAT _MOST",
+    "gpumatch/store/folder/log.py": "CHAIN _CHECK",
+    "gpumatch/store/folder/pins.py": "KEPT",
+    "gpumatch/store/folder/place.py": "_AT_ONCE",
     "gpumatch/store/room.py": "_BYTES",
     "gpumatch/subscriptions/intake.py": "_SHOWN",
     "gpumatch/cli/files.py": "_LEADING",

@@ -83,8 +83,8 @@ def check_rejected(
 @contextmanager
 def opened(index: str) -> Iterator[gm.Matcher]:
     """An index in a folder, whose changes are on disk when their calls return."""
-    from gpumatch.store import manifests
-    from gpumatch.store.place import is_uri, shown
+    from gpumatch.store.folder import manifests
+    from gpumatch.store.folder.place import is_uri, shown
 
     if is_uri(index):
         raise gm.StorageError(f"{shown(index)!r} is in an object store, where no index can be changed: build it again")

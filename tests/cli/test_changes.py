@@ -17,10 +17,11 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.cli import subscriptions as reading
-from gpumatch.store import disk, store
-from gpumatch.store.directory import write_shards
-from gpumatch.store.history import Entry
-from gpumatch.store.manifests import shard_name
+from gpumatch.store import store
+from gpumatch.store.folder import disk
+from gpumatch.store.folder.directory import write_shards
+from gpumatch.store.folder.history import Entry
+from gpumatch.store.folder.manifests import shard_name
 from tests.cli.shell import Shell
 
 SCHEMA = "sym:string,px:float64"
@@ -254,7 +255,7 @@ def test_log(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seconds", [1e20, -1e20, float("nan"), float("inf")])
 def test_the_log_of_a_wrong_clock(shell: Shell, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    monkeypatch.setattr("gpumatch.store.history.history", lambda _: [Entry("1-9f86d081", "add", seconds, 2, 0)])
+    monkeypatch.setattr("gpumatch.store.folder.history.history", lambda _: [Entry("1-9f86d081", "add", seconds, 2, 0)])
     [line] = [line for line in shell("log", "idx").splitlines() if "1-9f86d081" in line]
     assert f"{seconds:g} s after 1970" in line
 

@@ -14,7 +14,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.spark import following, opened, pinned_versions
 from gpumatch.spark.following import Expected, Following
-from gpumatch.store import pins
+from gpumatch.store.folder import pins
 
 pytestmark = pytest.mark.spark
 

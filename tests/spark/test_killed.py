@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import durable
+from gpumatch.store.folder import durable
 from tests.examples import rounds
 from tests.spark.stream_program import FILES
 from tests.spark.streams import SCHEMA, arrive, check, events, written_by_batch

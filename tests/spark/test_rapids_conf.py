@@ -19,8 +19,8 @@ from gpumatch.device import card
 from gpumatch.spark import rapids, rapids_conf, split_gpu_memory
 from gpumatch.spark.gpu_memory import index_bytes
 from gpumatch.spark.rapids import DISCOVERY_SCRIPT, as_properties
-from gpumatch.store.directory import read, write_shards
-from gpumatch.store.manifests import shard_name
+from gpumatch.store.folder.directory import read, write_shards
+from gpumatch.store.folder.manifests import shard_name
 
 GIB = 1 << 30
 FOLDER = Path(__file__).parents[2] / "spark_plugin" / "conf"

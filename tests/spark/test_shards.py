@@ -12,7 +12,7 @@ import pytest
 import gpumatch as gm
 from gpumatch.spark import build_index, count_subscriptions, match_events
 from gpumatch.spark.frames import salts_of
-from gpumatch.store import manifests
+from gpumatch.store.folder import manifests
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -10,7 +10,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.spark import build_index, count_subscriptions, match_events, opened, register, worker
-from gpumatch.store import copies
+from gpumatch.store.folder import copies
 from tests.s3 import ACCOUNT, BUCKET, S3, running
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

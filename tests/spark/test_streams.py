@@ -11,7 +11,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.spark import Metrics, build_index, match_events, pinned_versions
-from gpumatch.store import durable
+from gpumatch.store.folder import durable
 from tests.spark.streams import COLUMNS, SCHEMA, arrive, check, events, written_by_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

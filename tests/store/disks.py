@@ -1,4 +1,4 @@
-"""A disk that fails, and that forgets what was not synced: it stands for ``os`` in gpumatch/store/disk.py."""
+"""A disk that fails, and that forgets what was not synced: it stands for ``os`` in gpumatch/store/folder/disk.py."""
 
 from __future__ import annotations
 

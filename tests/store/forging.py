@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpumatch.store import log
+from gpumatch.store.folder import log
 
 AROUND = log._HEAD.size + log._CHECK
 ROOM = 2 << 30  # bytes that opening a small index may ask for

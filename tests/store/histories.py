@@ -11,7 +11,8 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.expr import evaluate, parse
-from gpumatch.store import durable, log, merging, store
+from gpumatch.store import merging, store
+from gpumatch.store.folder import durable, log
 
 SCHEMA = {"x": "int64", "s": "string", "tags": "list<string>"}
 TYPED = gm.Schema.of(SCHEMA)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import durable, log
+from gpumatch.store.folder import durable, log
 from tests.examples import rounds
 from tests.store import histories
 from tests.store.forging import bounded, forged, payloads

@@ -16,8 +16,8 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.index import KINDS
-from gpumatch.store import directory as storage
-from gpumatch.store import manifests
+from gpumatch.store.folder import directory as storage
+from gpumatch.store.folder import manifests
 
 SCHEMA = {
     "i": "int64",
@@ -393,7 +393,7 @@ def test_a_reader_without_patterns_must_refuse_them(tmp_path: Path, monkeypatch:
     loaded.save(tmp_path)
     assert manifest(tmp_path)["features"] == []
     matcher.save(tmp_path)
-    monkeypatch.setattr("gpumatch.store.manifests.FEATURES", frozenset())
+    monkeypatch.setattr("gpumatch.store.folder.manifests.FEATURES", frozenset())
     with pytest.raises(gm.StorageError, match="needs patterns, which this version lacks"):
         gm.load(tmp_path)
 

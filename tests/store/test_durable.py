@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import directory, disk, durable, log, manifests, store
+from gpumatch.store import store
+from gpumatch.store.folder import directory, disk, durable, log, manifests
 
 SCHEMA = {"x": "int64", "s": "string", "tags": "list<string>"}
 EVENTS: list[dict[str, Any]] = [{"x": at, "s": "abc"[at % 3], "tags": ["t"] * (at % 2)} for at in range(12)]

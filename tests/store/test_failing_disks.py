@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import disk as disks_of_store
-from gpumatch.store import durable
+from gpumatch.store.folder import disk as disks_of_store
+from gpumatch.store.folder import durable
 from tests.examples import rounds
 from tests.store import histories
 from tests.store.disks import Disk, Failure

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import checks, durable, log, manifests, store
-from gpumatch.store.history import history
+from gpumatch.store import checks, store
+from gpumatch.store.folder import durable, log, manifests
+from gpumatch.store.folder.history import history
 from tests.store import plain_reader
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()

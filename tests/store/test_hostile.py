@@ -26,8 +26,8 @@ from gpumatch.codes.book import BOOK_TYPES
 from gpumatch.codes.table import TABLE_TYPES
 from gpumatch.index import KINDS
 from gpumatch.index.flat import Kind
-from gpumatch.store import directory, manifests
 from gpumatch.store.checks import COLUMNS
+from gpumatch.store.folder import directory, manifests
 from tests.conformance.test_oracle import VARIANTS
 from tests.examples import rounds
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import manifests
+from gpumatch.store.folder import manifests
 from tests.conformance.test_oracle import INDEXES
 from tests.examples import rounds
 from tests.store import histories
@@ -33,8 +33,8 @@ def made(folder: Path, index: str) -> Path:
         matcher = gm.open(folder, "a", schema=histories.SCHEMA, index=index, background=False, device="cpu")
         matcher.add({at: f"x > {at}" for at in range(5)}, weight=1)
         matcher.compact()
-        patch.setattr("gpumatch.store.durable._ROWS", 1 << 30)
-        patch.setattr("gpumatch.store.durable._RECORDS", 1 << 30)
+        patch.setattr("gpumatch.store.folder.durable._ROWS", 1 << 30)
+        patch.setattr("gpumatch.store.folder.durable._RECORDS", 1 << 30)
         matcher.add({9: "x = 4 AND s LIKE '%a' OR NOT (tags = 't' XOR x > 3)"}, destination="d")
         matcher.add_ranges(range(20, 50), {"x": (range(30), None)})  # in files
         matcher.upsert({9: "x IN (1, 2, 5)", 10: "s = 'b'"})
@@ -150,7 +150,7 @@ def test_what_is_added_is_of_the_index(folder: Path, tmp_path: Path) -> None:
 
 def test_heads_of_records(folder: Path) -> None:
     """A head with a right check may ask for any number of bytes."""
-    from gpumatch.store import log
+    from gpumatch.store.folder import log
 
     path = last_log(folder)
     content = path.read_bytes()

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import disk, store
+from gpumatch.store import store
+from gpumatch.store.folder import disk
 
 SCHEMA = {"x": "int64"}
 EVENT = {"x": 5}

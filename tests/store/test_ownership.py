@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import directory, durable, locks
+from gpumatch.store.folder import directory, durable, locks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 

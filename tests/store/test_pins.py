@@ -15,9 +15,10 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.opening import follow
-from gpumatch.store import directory, disk, durable, manifests, pins, store
-from gpumatch.store.history import history
-from gpumatch.store.pins import Pin
+from gpumatch.store import store
+from gpumatch.store.folder import directory, disk, durable, manifests, pins
+from gpumatch.store.folder.history import history
+from gpumatch.store.folder.pins import Pin
 
 SCHEMA = {"x": "int64"}
 QUERY, OTHER = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "00000000-0000-4000-8000-000000000000"

@@ -14,7 +14,8 @@ import pytest
 
 import gpumatch as gm
 from gpumatch import opening
-from gpumatch.store import directory, disk, durable, log, merging, store
+from gpumatch.store import merging, store
+from gpumatch.store.folder import directory, disk, durable, log
 from tests.store import histories
 
 FEW = {1: "x > 1", 2: "x > 2"}

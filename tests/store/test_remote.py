@@ -17,7 +17,7 @@ import pytest
 
 import gpumatch as gm
 from gpumatch.cli import main
-from gpumatch.store import copies, directory, manifests, place, remote
+from gpumatch.store.folder import copies, directory, manifests, place, remote
 from tests.examples import later
 from tests.s3 import ACCOUNT, BUCKET, S3, running
 

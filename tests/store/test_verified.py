@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gpumatch as gm
-from gpumatch.store import directory
+from gpumatch.store.folder import directory
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from gpumatch.cli import files
-    from gpumatch.store.place import shown
+    from gpumatch.store.folder.place import shown
 
     schema = schema_of(args.schema) if args.schema else files.infer_schema(args.events)
     matcher = gm.Matcher(schema, index=args.index)
@@ -38,8 +38,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _replaced(out: str) -> str:
     """What to say of an index that is overwritten."""
-    from gpumatch.store import manifests
-    from gpumatch.store.place import is_uri
+    from gpumatch.store.folder import manifests
+    from gpumatch.store.folder.place import is_uri
 
     if is_uri(out) or not manifests.has_manifest(Path(out)):
         return ""

@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from gpumatch.store.place import shown as named
-    from gpumatch.store.remote import sizes
+    from gpumatch.store.folder.place import shown as named
+    from gpumatch.store.folder.remote import sizes
 
     matcher = gm.open(args.index)
     picture = args.plot
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
 def routes_of(index: str) -> str | None:
     """How events reach the shards of an index, if it has any."""
     from gpumatch.routing.shards.plan import Plan
-    from gpumatch.store.remote import below, read_manifest
+    from gpumatch.store.folder.remote import below, read_manifest
 
     entry = read_manifest(index).get("plan")
     return None if entry is None else str(Plan.load(below(index, entry["folder"])).report)

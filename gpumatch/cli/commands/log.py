@@ -13,7 +13,7 @@ from gpumatch.cli.console import print_table
 from gpumatch.cli.subscriptions import FOLDER
 
 if TYPE_CHECKING:
-    from gpumatch.store.history import Entry
+    from gpumatch.store.folder.history import Entry
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from gpumatch.store.history import history
-    from gpumatch.store.place import is_uri, shown
+    from gpumatch.store.folder.history import history
+    from gpumatch.store.folder.place import is_uri, shown
 
     if is_uri(args.index):
         raise gm.StorageError(f"{shown(args.index)!r} is in an object store, which keeps no log; see 'gpumatch info'")

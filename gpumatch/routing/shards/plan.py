@@ -22,8 +22,8 @@ from gpumatch.routing.shards.placement import Placement
 from gpumatch.routing.shards.router import Entries, Relaxed, Router
 from gpumatch.routing.sieve.placing import SLACKS, Ordering
 from gpumatch.schema import Schema
-from gpumatch.store import manifests, remote
-from gpumatch.store.place import Where
+from gpumatch.store.folder import manifests, remote
+from gpumatch.store.folder.place import Where
 from gpumatch.store.source import Source, join_sources
 from gpumatch.subscriptions.block import Attributes
 

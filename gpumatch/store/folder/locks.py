@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpumatch.errors import StorageError
-from gpumatch.store.manifests import LOCK
+from gpumatch.store.folder.manifests import LOCK
 
 _held: dict[int, int] = {}  # descriptors of locks, and the processes that opened them
 

@@ -30,12 +30,12 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from gpumatch.errors import GpumatchWarning, StorageError
-from gpumatch.store import pins
 from gpumatch.store.checks import REMOVED
-from gpumatch.store.disk import remove, replace, sync_folder
-from gpumatch.store.locks import check_unused, locked
-from gpumatch.store.log import Change, Files, Position, log_name, log_number, read_log
-from gpumatch.store.manifests import (
+from gpumatch.store.folder import pins
+from gpumatch.store.folder.disk import remove, replace, sync_folder
+from gpumatch.store.folder.locks import check_unused, locked
+from gpumatch.store.folder.log import Change, Files, Position, log_name, log_number, read_log
+from gpumatch.store.folder.manifests import (
     FORMAT,
     LOCK,
     MANIFEST,
@@ -55,7 +55,7 @@ from gpumatch.store.manifests import (
     shards_of,
     written,
 )
-from gpumatch.store.verified import facts_of, mark, mark_key, marked
+from gpumatch.store.folder.verified import facts_of, mark, mark_key, marked
 
 Verify: TypeAlias = "bool | Literal['full', 'once', 'size']"  # True is full, False is size
 

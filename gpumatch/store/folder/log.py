@@ -22,7 +22,7 @@ import numpy as np
 
 from gpumatch.arrays import Array
 from gpumatch.errors import StorageError
-from gpumatch.store import disk
+from gpumatch.store.folder import disk
 
 _FILE_MAGIC, _MAGIC = b"gpumatch log 1\n\0", b"\xf1gmR"
 _FILE = struct.Struct("<16sQ16s")  # magic; number and chain of the version that the log begins with

@@ -22,10 +22,10 @@ from typing import Any, TypeAlias, TypeVar
 from pyarrow import ArrowException
 
 from gpumatch.errors import StorageError
-from gpumatch.store import copies, directory, disk, manifests
-from gpumatch.store.log import log_number
-from gpumatch.store.manifests import MANIFEST, files_of, position_of, shards_of
-from gpumatch.store.verified import facts_of, mark
+from gpumatch.store.folder import copies, directory, disk, manifests
+from gpumatch.store.folder.log import log_number
+from gpumatch.store.folder.manifests import MANIFEST, files_of, position_of, shards_of
+from gpumatch.store.folder.verified import facts_of, mark
 
 Where: TypeAlias = "str | os.PathLike[str]"
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gpumatch.errors import StorageError
-from gpumatch.store import disk
 from gpumatch.store.checks import REMOVED
-from gpumatch.store.log import CHAIN, Position, log_number
+from gpumatch.store.folder import disk
+from gpumatch.store.folder.log import CHAIN, Position, log_number
 
 FORMAT, BEFORE = 6, 5  # the one that is written, and the oldest that is read
 FEATURES = frozenset({"patterns", "shards"})  # a reader must refuse an index with features that it does not know

@@ -16,9 +16,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from gpumatch.errors import StorageError
-from gpumatch.store import copies, directory, manifests
-from gpumatch.store.directory import Stored, Verify
-from gpumatch.store.place import GoneError, Place, Where, each, is_uri, shown
+from gpumatch.store.folder import copies, directory, manifests
+from gpumatch.store.folder.directory import Stored, Verify
+from gpumatch.store.folder.place import GoneError, Place, Where, each, is_uri, shown
 
 
 def below(path: Where, name: str) -> str:

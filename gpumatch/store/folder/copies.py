@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from gpumatch.errors import StorageError
-from gpumatch.store.manifests import MANIFEST
-from gpumatch.store.verified import private
+from gpumatch.store.folder.manifests import MANIFEST
+from gpumatch.store.folder.verified import private
 
 FOLDER, BYTES = "GPUMATCH_STORE_CACHE_DIR", "GPUMATCH_STORE_CACHE_BYTES"
 SHARE = 0.5  # of the disk's room, for all copies, unless the environment gives a number of bytes

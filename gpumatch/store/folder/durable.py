@@ -18,11 +18,11 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 from weakref import ref
 
 from gpumatch.errors import StorageError
-from gpumatch.store import directory, disk, locks, manifests
 from gpumatch.store.background import LOG
 from gpumatch.store.checks import REMOVED, id_columns
-from gpumatch.store.log import START, Change, Files, Log, Position, log_number
-from gpumatch.store.manifests import LOCK, MANIFEST
+from gpumatch.store.folder import directory, disk, locks, manifests
+from gpumatch.store.folder.log import START, Change, Files, Log, Position, log_number
+from gpumatch.store.folder.manifests import LOCK, MANIFEST
 from gpumatch.store.removed import Removed
 from gpumatch.store.segment import Segment
 from gpumatch.store.snapshot import Piece, Snapshot

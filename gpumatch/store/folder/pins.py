@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gpumatch.errors import StorageError
-from gpumatch.store import disk, locks
-from gpumatch.store.log import log_name, log_state
-from gpumatch.store.manifests import MANIFEST, PINS, checked_manifest, kept_manifest, kept_name, position_of
+from gpumatch.store.folder import disk, locks
+from gpumatch.store.folder.log import log_name, log_state
+from gpumatch.store.folder.manifests import MANIFEST, PINS, checked_manifest, kept_manifest, kept_name, position_of
 
 KEPT = 10  # batches of a query, the newest, whose pins stay; Spark repeats only the last one
 SECONDS = 3600.0  # that any pin stays

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from gpumatch.errors import IdError, StorageError
-from gpumatch.store import directory, manifests
-from gpumatch.store import remote as storage
 from gpumatch.store.checks import check_ids, ids_from, understood
-from gpumatch.store.directory import Stored, Verify
-from gpumatch.store.log import Change, Position
-from gpumatch.store.place import is_uri, shown
+from gpumatch.store.folder import directory, manifests
+from gpumatch.store.folder import remote as storage
+from gpumatch.store.folder.directory import Stored, Verify
+from gpumatch.store.folder.log import Change, Position
+from gpumatch.store.folder.place import is_uri, shown
 from gpumatch.store.segment import Segment, check_kinds, removed_from, segment_from
 from gpumatch.store.snapshot import Piece, Snapshot
 from gpumatch.store.store import Store

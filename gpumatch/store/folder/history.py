@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gpumatch.errors import StorageError
-from gpumatch.store import directory, manifests
 from gpumatch.store.checks import check_ids, ids_from, understood
-from gpumatch.store.log import Change
+from gpumatch.store.folder import directory, manifests
+from gpumatch.store.folder.log import Change
 
 
 @dataclass(frozen=True, slots=True)
