@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,14 +42,18 @@ class Ends:
         self._pieces = [
             [_Piece(_columns(one), *share, *one[1:]) for share in threads.shares(len(one.predicates))] for one in given
         ]
-        pieces = [piece for own in self._pieces for piece in own]
-        counts = np.zeros((len(pieces), attributes), np.int64)
-        threads.run(lambda at: kernels.count_ends(*pieces[at], counts[at]), range(len(pieces)))
+        counts = np.zeros((sum(map(len, self._pieces)), attributes), np.int64)
+        self._each(kernels.count_ends, counts)
         self._ptr = pointers(counts.sum(axis=0))
         self._place = self._ptr[:-1] + np.cumsum(counts, axis=0) - counts
         self._keys = np.empty(int(self._ptr[-1]), np.int64)
-        place = self._place.copy()
-        threads.run(lambda at: kernels.group_ends(*pieces[at], place[at], self._keys), range(len(pieces)))
+        self._each(kernels.group_ends, self._place.copy(), self._keys)
+
+    def _each(self, kernel: Callable[..., None], by_piece: Array, *more: Array) -> None:
+        """Call a kernel for each piece, with its own row of an array. Few predicates need no other thread."""
+        rows = iter(by_piece)
+        for own in self._pieces:
+            threads.run(lambda one: kernel(*one[0], one[1], *more), [(piece, next(rows)) for piece in own])
 
     def cuts(self) -> tuple[Array, Array]:
         """The cuts that they make, and where those of each attribute start."""
