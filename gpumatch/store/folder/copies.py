@@ -1,7 +1,7 @@
-"""Copies of indexes from stores: one for each version on a machine, in a folder that is this user's alone.
+"""Copies of indexes from stores: one for each version on a machine, in a folder that only this user can access.
 
-A version's manifest is its last file: without it the copy is unfinished. Whoever makes or removes a copy has its lock
-alone; readers share it until they have mapped the files, which stay readable when they are removed afterwards.
+A version's manifest is its last file: without it the copy is unfinished. Making or removing a copy takes its lock
+exclusively; readers share it until they have mapped the files, which stay readable if they are removed afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHARE = 0.5  # of the disk's room, for all copies, unless the environment gives 
 
 
 def disk() -> Path:
-    """The folder for large files of this machine."""
+    """This machine's folder for large files."""
     given = os.environ.get(FOLDER)
     if given:
         os.makedirs(given, exist_ok=True)
@@ -38,7 +38,7 @@ def _copies() -> Path:
 
 @contextmanager
 def version(digest: str, fill: Callable[[Path], None]) -> Iterator[Path]:
-    """The folder of a version, which ``fill`` has filled once for all processes; it stays while this is open."""
+    """The folder of a version, which ``fill`` fills once for all processes; it stays while the context is open."""
     copies = private(_copies())
     if copies is None:
         raise StorageError(
@@ -65,7 +65,7 @@ def touch(digest: str) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Have an altered copy made again: files are compared then, and those that are right stay."""
+    """Have an altered copy made again: its files are then compared, and intact ones stay."""
     (folder / MANIFEST).unlink(missing_ok=True)
 
 
@@ -84,14 +84,14 @@ def reuse(folder: Path, name: str, entry: dict[str, Any]) -> bool:
 
 
 def _named(copies: Path, file: str) -> Iterator[Path]:
-    """The files of this name in all copies, also of their shards; other processes remove some meanwhile."""
+    """The files of this name in all copies and their shards; other processes may remove some meanwhile."""
     for folder, _, names in os.walk(copies):
         if file in names:
             yield Path(folder, file)
 
 
 def make_room(folder: Path, needed: int) -> None:
-    """Remove copies that were unused for longest until there is room for these bytes; those being opened stay."""
+    """Remove the least recently used copies until there is room for these bytes; those being opened stay."""
     others = [other for other in folder.parent.iterdir() if other.is_dir() and other != folder]
     for other in sorted(others, key=_used):
         held = _bytes(folder.parent)
@@ -110,7 +110,7 @@ def _limit(folder: Path, held: int) -> float:
 def _bytes(copies: Path) -> int:
     """Of all copies; a file in several versions counts once."""
     sizes = {}
-    for folder, _, names in os.walk(copies):  # which passes over what is removed meanwhile
+    for folder, _, names in os.walk(copies):  # which skips what is removed meanwhile
         for name in names:
             with suppress(FileNotFoundError):
                 facts = os.stat(os.path.join(folder, name))
@@ -134,12 +134,12 @@ def _remove(folder: Path) -> None:
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[int]:
-    """A file beside the folder that stays for good: two processes must never lock different ones."""
+    """A lock file beside the folder, never removed: two processes must not lock different files."""
     descriptor = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield descriptor
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # even if a child that another thread has made has the descriptor, too
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # even if a child that another thread has forked has the descriptor too
         os.close(descriptor)
 
 

@@ -113,8 +113,10 @@ def _saving(folder: Path) -> Iterator[None]:
 
 
 def _next_log(folder: Path) -> int:
-    """The number of a log that there is not. Those of pinned versions stay; others may be back after a loss of power,
-    and would continue this index if it is what it was once before.
+    """A number that no log has.
+
+    Logs of pinned versions stay. Others may reappear after a power failure, and would continue this index if it is the
+    same as before.
     """
     return max((log_number(name) or 0 for name in os.listdir(folder)), default=0) + 1
 
@@ -176,7 +178,7 @@ def write_shards(path: str | os.PathLike[str], shards: Sequence[str], plan: str 
 
 
 def warn_of_shards(read: Callable[[], Mapping[str, Any]], where: str) -> None:
-    """An index without shards takes the place of one that has them."""
+    """Warn if an index without shards replaces one that has them."""
     if shards_before(read):
         warnings.warn(
             f"the index at {where!r} had shards, and is one index now: Spark no longer routes events to it; build it "
@@ -187,7 +189,7 @@ def warn_of_shards(read: Callable[[], Mapping[str, Any]], where: str) -> None:
 
 
 def remove_stale(folder: Path, named: set[str]) -> None:
-    """Remove what the manifest no longer names: earlier manifests first, lest a reader finds one that leads nowhere."""
+    """Remove what the manifest no longer names: first earlier manifests, or readers may find one without files."""
     for stale in sorted(folder.iterdir(), key=lambda path: not is_kept(path.name)):
         if stale.name in named or stale.name in (LOCK, PINS):
             continue
@@ -198,12 +200,12 @@ def remove_stale(folder: Path, named: set[str]) -> None:
 
 
 def pinned_files(folder: Path, besides: Container[str] = ()) -> set[str]:
-    """What versions need that are pinned, in the words of ``remove_stale``. ``besides``: manifests that stay anyway."""
+    """The names of what pinned versions need, as in ``remove_stale``. ``besides``: manifests that stay anyway."""
     found: set[str] = set()
     for name, last in pins.held(folder).items():
         if name in besides:
             continue
-        with suppress(FileNotFoundError, StorageError):  # whoever reads a damaged version hears of it
+        with suppress(FileNotFoundError, StorageError):  # readers of a damaged version get the error
             manifest = checked_manifest((folder / name).read_bytes(), str(folder / name))
             found |= {name, *(entry["file"] for entry in files_of(manifest, name))}
             found |= {log_name(log) for log in range(position_of(manifest)[0].log, last + 1)}
@@ -221,10 +223,10 @@ def read(
     version: str | None = None,
     known: Collection[str] = (),
 ) -> Stored:
-    """Open an index. Sizes are always compared, checksums unless ``verify`` is "size", and "once" if that suffices.
+    """Open an index. Sizes are always compared; checksums unless ``verify`` is "size", and only once if "once".
 
-    ``version``: the name of one, instead of the newest. Of segments whose ``segment_key`` is ``known`` only the removed
-    rows are read.
+    ``version``: the name of one, instead of the newest. For segments whose ``segment_key`` is ``known``, only
+    removed rows are read.
     """
     verify = checked_verify(verify)
     folder = Path(path)
@@ -339,7 +341,7 @@ def _read_changes(folder: Path, manifest: Mapping[str, Any], end: str) -> tuple[
 def changes_after(
     folder: Path, manifest: Mapping[str, Any], position: Position | None = None
 ) -> Iterator[tuple[Position, Change]]:
-    """Those since a manifest, or a version that it leads to, each with the position after it."""
+    """The changes since a manifest, or a version that it leads to, each with the position after it."""
     first, durable = position_of(manifest)
     position = position or first
     for last, payload in read_log(folder, position, durable if first.log == position.log else 0):
@@ -372,7 +374,7 @@ def _read_shard(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: Veri
 
 
 def check_target(where: str, names: Sequence[str], has_manifest: Callable[[], bool]) -> None:
-    """Raise unless the names are none, or those of an index, whole or damaged, or what a crash left of one."""
+    """Raise unless a place is empty, or has an index, whole or damaged, or what a crash left of one."""
     others = sorted(name for name in names if not is_file(name) and not is_shard(name))
     if others and not (MANIFEST in others and (has_manifest() or len(others) < len(names))):
         raise StorageError(
@@ -426,7 +428,7 @@ def _read_array(folder: Path, entry: Mapping[str, Any], mmap: bool, verify: bool
 def _header(path: Path, size: int) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     """Type and shape of an array of plain numbers, and where they start in the file.
 
-    NumPy's own reader evaluates the header as a Python literal, and takes more than we write.
+    NumPy's own reader evaluates the header as a Python literal, and accepts more than we write.
     """
     with open(path, "rb") as file:
         start = file.read(10)
@@ -434,7 +436,7 @@ def _header(path: Path, size: int) -> tuple[np.dtype[Any], tuple[int, ...], int]
             raise ValueError("it does not begin like one")
         header = file.read(int.from_bytes(start[8:], "little"))
     match = _HEADER.fullmatch(header)
-    if match is None or (len(start) + len(header)) % npy.ARRAY_ALIGN:  # as all that NumPy writes
+    if match is None or (len(start) + len(header)) % npy.ARRAY_ALIGN:  # which NumPy always aligns
         raise ValueError(f"its header is {header[:100]!r}")
     dtype = np.dtype(match[1].decode())
     shape = tuple(int(number) for number in match[2].split(b",") if number)

@@ -1,4 +1,4 @@
-"""The few ways in which files of an index are written. Tests replace ``os`` here by a disk that fails or forgets."""
+"""All ways of writing files of an index. Tests replace ``os`` here with a disk that fails or forgets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 
 def plain(path: Path) -> BinaryIO:
-    """A file, open for reading; anything else, such as a link or a pipe that would never end, is an OSError."""
+    """A plain file, open for reading; anything else, such as a link or a pipe that would never end, is an OSError."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise OSError(errno.EINVAL, "it is no plain file", str(path))
     return open(path, "rb")
@@ -31,7 +31,7 @@ def replace(path: Path, *pieces: bytes | memoryview) -> None:
 
 
 def create(path: Path, content: bytes) -> bool:
-    """Write a file as a whole, unless there is one; whether there was none."""
+    """Write a file as a whole, unless it exists; whether it was written."""
     draft = _draft(path)
     try:
         _fill(draft, [content])
@@ -69,7 +69,7 @@ def sync(descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have names in a folder survive a loss of power."""
+    """Make the names in a folder survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

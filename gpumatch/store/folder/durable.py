@@ -1,8 +1,8 @@
 """An index that lives in a folder: a change is in its log before the call returns, and in its manifest some time later.
 
-One process has the folder open for writing, and has its lock until it ends. It appends to the log; from time to time it
-folds: it begins another log and writes a manifest of what there was then, for which it writes only segments that are
-not in files yet. The manifest before and its log stay for a while, for readers that are about to open them.
+One process has the folder open for writing, and holds its lock until it closes the folder or ends. It appends to the
+log. From time to time it folds: it begins another log and writes a manifest of the state at that moment, with new files
+only for segments that have none. The previous manifest and its log stay for a while, for readers about to open them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEEP = 3600.0  # seconds that an earlier version stays after the next has been w
 _ROWS = 8192  # rows added or removed after which the log is folded into the manifest
 _SHARE = 32  # of all rows, if that is more
 _RECORDS, _BYTES = 1000, 16 << 20  # of a log before it is folded, whatever they change
-_RETRY = 60.0  # seconds before the log is folded again after that has failed
+_RETRY = 60.0  # seconds before a failed fold is tried again
 _BATCH = 1.0  # seconds after which a change is on disk with "batch"
 _ABOUT = ("format", "checksum")  # what a manifest says of itself
 
@@ -53,25 +53,25 @@ class Durable:
         fsync: Fsync = "always",
         keep: float = KEEP,
     ) -> None:
-        """``lock``: that of the folder, which closing gives back. ``meta``: the facts of a manifest."""
+        """``lock``: the folder's, which ``close`` releases. ``meta``: the facts of a manifest."""
         self._folder, self._lock, self._store, self._attributes = folder, lock, store, attributes
         self._meta, self._fsync, self._keep = meta, fsync, keep
-        self._why_not = "it is not open"  # nothing can be written
+        self._why_not = "it is not open"  # why nothing can be written; else empty
         self._timer: threading.Timer | None = None
-        self._retry = 0.0  # when to fold again, after that has failed
+        self._retry = 0.0  # when to try a failed fold again
         self._make_locks()
         self._entries: dict[int, tuple[ref[Segment], dict[str, Any]]] = {}  # of segments in files, by their id()
         self._named: dict[int, set[str]] = {}  # files that records name, by the number of their log
         self._records = self._rows = 0  # of the log
 
     def _make_locks(self) -> None:
-        """They are taken in this order, and all of them after the store's own, but for the first."""
+        """Locks are taken in this order, and all but the first after the store's own."""
         self._folding = threading.Lock()
         self._logging = threading.Lock()  # held to use the log
         self._filing = threading.RLock()  # held to write arrays, and to remove files that nothing names
 
     def begin(self, manifest: Mapping[str, Any], position: Position, segments: Sequence[Segment]) -> None:
-        """Go on at a position, with the segments of the manifest."""
+        """Continue at a position, with the segments of the manifest."""
         for entry, segment in zip(manifest["segments"], segments, strict=True):
             self._remember(segment, {**entry, "arrays": _lasting(entry["arrays"])})
         first, size = manifests.position_of(manifest)
@@ -80,7 +80,7 @@ class Durable:
         try:
             self._records = position.number - first.number
             self._note_files()
-            if not size:  # from now on the absence of its log is damage
+            if not size:  # from now on a missing log is damage
                 self._write_manifest({key: manifest[key] for key in manifest if key not in _ABOUT}, START)
         except BaseException:
             self._log.close()
@@ -88,7 +88,7 @@ class Durable:
         self._why_not = ""
 
     def _note_files(self) -> None:
-        """Which files the logs name. Between those of a version that is pinned and the others, some may be missing."""
+        """Note the files that logs name. Between the logs of a pinned version and the others, some may be missing."""
         noted: set[int] = set()
         for manifest in manifests.written(self._folder):
             logs: set[int] = set()
@@ -107,7 +107,7 @@ class Durable:
     # Changes
 
     def prepare(self, piece: Piece) -> None:
-        """Write a large segment into files, before writers have to wait for it."""
+        """Write a large segment to files before writers have to wait for it."""
         if not self._why_not and _is_filed(piece):
             with self._storing():
                 self._entry(piece)
@@ -175,10 +175,10 @@ class Durable:
                 if not self._why_not:
                     self._log.sync()
         except OSError as error:
-            LOG.error("%s: %s", self._why_broken(), error.strerror)  # and so says every change from now on
+            LOG.error("%s: %s", self._why_broken(), error.strerror)  # every change from now on says so too
 
     def flush(self) -> None:
-        """Have all changes on disk."""
+        """Force all changes to disk."""
         with self._logging:
             if self._why_not:
                 return
@@ -213,7 +213,7 @@ class Durable:
         return self._records >= _RECORDS or self._rows >= rows or self._log.position.offset >= _BYTES
 
     def fold(self) -> None:
-        """Write a manifest of what there is now, so that the log begins anew."""
+        """Write a manifest of the current state, so that the log begins anew."""
         with self._folding:
             try:
                 self._write_version(*self._store.checkpoint(self._rotate))
@@ -251,7 +251,7 @@ class Durable:
             return self._log.position
 
     def _check_there(self) -> None:
-        """What is at the path may be another index by now, which is somebody else's to change."""
+        """Raise if the path may have another index by now, which is not ours to change."""
         if not locks.is_lock_of(self._folder, self._lock):
             raise StorageError(f"{str(self._folder)!r} was removed, or its {LOCK}, while it was open; open it again")
 
@@ -264,7 +264,7 @@ class Durable:
         return {**entry, "arrays": {**entry["arrays"], **files}}
 
     def _entry(self, segment: Segment) -> dict[str, Any]:
-        """Facts and files of a segment, which is written unless it has been."""
+        """Facts and files of a segment, which is written if it has no files yet."""
         with self._filing:
             found = self._entries.get(id(segment))
             if found is not None and found[0]() is segment:
@@ -286,7 +286,7 @@ class Durable:
         directory.write_manifest(self._folder, {"features": [], **facts, "version": version, "log": log})
 
     def _remove_stale(self) -> None:
-        """Remove what no version needs that is to stay."""
+        """Remove what no remaining version needs."""
         self._entries = {key: found for key, found in self._entries.items() if found[0]() is not None}
         named = {file["file"] for _, entry in self._entries.values() for file in entry["arrays"].values()}
         needed = [manifests.read_manifest(self._folder)]
@@ -306,13 +306,13 @@ class Durable:
     # The end
 
     def close(self) -> None:
-        """Give the folder back. What it is to hold is on disk then, and the manifest says how long the log is."""
+        """Release the folder. All changes are then on disk, and the manifest says how long the log is."""
         with self._folding, self._logging, self._filing:
             if self._why_not:
                 return
             try:
                 self._log.sync()
-                if not self._log.why_broken:  # else what is there shows when it is read
+                if not self._log.why_broken:  # else reading it shows what is there
                     self._note_size()
             except OSError as error:
                 if self._log.why_broken:
@@ -326,7 +326,7 @@ class Durable:
                 self._give_up(f"{str(self._folder)!r} is closed; open it again to change it")
 
     def _note_size(self) -> None:
-        """Have the manifest say how long the log is: from now on it is damaged if it is shorter."""
+        """Write to the manifest how long the log is: from now on a shorter log is damaged."""
         with locks.locked(self._folder):
             self._check_there()
             manifest = manifests.read_manifest(self._folder)
@@ -344,7 +344,7 @@ class Durable:
             )
 
     def __del__(self) -> None:
-        """Whoever has lost a matcher can open the folder again."""
+        """If a matcher is lost, its folder can be opened again."""
         if not self._why_not:
             self._give_up("nobody has it")
 

@@ -1,4 +1,4 @@
-"""What is read of a folder: an index as it is there, and for readers that follow it, what has changed since."""
+"""Reading a folder: the index in it, and for readers that follow it, what has changed since."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpumatch.subscriptions.block import Attributes
 def restore(
     store: Store, attributes: Attributes, stored: Stored, known: Mapping[str, Segment] | None = None
 ) -> list[Segment]:
-    """Have a store hold what was read; returns the segments of the manifest, of which ``known`` ones are used again."""
+    """Put what was read into a store; returns the segments of the manifest, reusing those in ``known``."""
     found = []
     with understood():
         for (facts, arrays), files in zip_longest(stored.segments, stored.files):  # shards have no files here
@@ -46,7 +46,7 @@ def restore(
 
 
 def replay(store: Store, attributes: Attributes, change: Change, full: bool) -> None:
-    """Make a change of the log again."""
+    """Apply a change of the log."""
     removed, piece = None, None
     try:
         with understood():
@@ -76,7 +76,7 @@ class Follower:
         self.abandon()
 
     def begin(self, stored: Stored, segments: list[Segment]) -> None:
-        """Go on from what was read."""
+        """Continue from what was read."""
         self._stored, self._position = stored, stored.position
         entries = zip(stored.segments, stored.files, segments, strict=False)  # shards have no files here
         self._known = {manifests.segment_key({**facts, "arrays": files}): it for (facts, _), files, it in entries}
@@ -91,7 +91,7 @@ class Follower:
 
     @property
     def nbytes(self) -> int:
-        """Of the files, without those of later versions."""
+        """Of the files, without those of later changes."""
         return self._stored.nbytes
 
     @property
@@ -104,14 +104,14 @@ class Follower:
         return self._stored.checksum
 
     def move(self, version: str) -> None:
-        """Take up a version by its name, a later one or an earlier one."""
+        """Move to a version by its name, a later one or an earlier one."""
         with self._refreshing:
             if version == self.version or self._goes_on_to(version):
                 return
             self._reload(version)
 
     def _goes_on_to(self, version: str) -> bool:
-        """Whether the log leads there, which is faster unless it has been folded."""
+        """Move there along the log, which is faster; whether it leads there."""
         with suppress(StorageError):
             manifest = storage.read_manifest(self._path)
             if manifest["checksum"] == self.checksum:
@@ -119,7 +119,7 @@ class Follower:
         return version == self.version
 
     def refresh(self) -> bool:
-        """Take up what has changed since the last time; whether anything has."""
+        """Pick up changes since the last time; whether there were any."""
         with self._refreshing:
             manifest = storage.read_manifest(self._path)
             if manifest["checksum"] != self._stored.checksum:
@@ -127,14 +127,14 @@ class Follower:
             return not is_uri(self._path) and self._catch_up(manifest)
 
     def _catch_up(self, manifest: Mapping[str, Any], last: str = "") -> bool:
-        """Read what was added to the log, up to a version if it is named."""
+        """Read what was added to the log, up to a version if one is named."""
         news = []
         try:
             for position, change in directory.changes_after(Path(self._path), manifest, self._position):
                 news.append((position, change))
                 if position.version == last:
                     break
-        except (OSError, StorageError):  # the log has been folded and removed, or what was read last was taken back
+        except (OSError, StorageError):  # the log has been folded and removed, or its last change was rolled back
             return self._reload(last or None)
         if last and (not news or news[-1][0].version != last):
             return False
@@ -147,9 +147,9 @@ class Follower:
         return bool(news)
 
     def _reload(self, version: str | None = None) -> bool:
-        """Read a manifest and what follows it; segments that are open stay so."""
+        """Read a manifest and what follows it; open segments are reused."""
         stored = storage.read(self._path, self._mmap, self._verify, version, self._known)
-        if list(stored.meta["schema"].items()) != list(self._stored.meta["schema"].items()):  # it has an order
+        if list(stored.meta["schema"].items()) != list(self._stored.meta["schema"].items()):  # in this order
             raise StorageError(
                 f"the index at {shown(self._path)!r} has another schema now; open it again, or restart the query"
             )
@@ -160,7 +160,7 @@ class Follower:
         self.begin(stored, segments)
         return before.version != self._position.version
 
-    # As a journal: there is nothing that it would store
+    # As a journal: it stores nothing
 
     def prepare(self, piece: Piece) -> None:
         self._refuse()

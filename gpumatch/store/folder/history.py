@@ -39,7 +39,7 @@ def history(folder: Path) -> list[Entry]:
 
 
 def _leading_to(folder: Path, newest: Mapping[str, Any]) -> list[Entry]:
-    """From the oldest manifest that leads to this one. Streams may have pinned others, of an index saved over."""
+    """From the oldest manifest that leads to this one. Streams may have pinned others, of a replaced index."""
     version = manifests.position_of(newest)[0].version
     for manifest in reversed(manifests.written(folder)):
         with suppress(FileNotFoundError, StorageError):  # it is being removed, or was saved over

@@ -1,4 +1,4 @@
-"""Who may write to a folder: one process that has it open for long, and one thread at a time that replaces files."""
+"""Who may write to a folder: one process that keeps it open, and one thread at a time that replaces files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _held: dict[int, int] = {}  # descriptors of locks, and the processes that opene
 
 
 def _after_fork() -> None:
-    """A lock lasts until nobody has its descriptor, so a child must not keep what its parent holds."""
+    """A lock lasts until all its descriptors are closed, so a child must not keep those of its parent."""
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
@@ -32,7 +32,7 @@ def check_unused(folder: Path) -> None:
 
 
 def take_lock(folder: Path, flags: int) -> int:
-    """The descriptor of the lock of the folder's writer, which ``release`` gives back, or the end of the process."""
+    """Take the lock of the folder's writer: its descriptor. ``release``, or the end of the process, releases it."""
     descriptor = _open_lock(folder / LOCK, flags)
     _held[descriptor] = os.getpid()
     try:
@@ -48,7 +48,7 @@ def take_lock(folder: Path, flags: int) -> int:
 
 
 def release(descriptor: int) -> None:
-    """Give a lock back, even if a child has its descriptor, too. In a child there is nothing to give back."""
+    """Release a lock, even if a child also has its descriptor. In a child there is nothing to release."""
     owner = _held.pop(descriptor, None)
     if owner is None:
         return
@@ -58,7 +58,7 @@ def release(descriptor: int) -> None:
 
 
 def is_lock_of(folder: Path, descriptor: int) -> bool:
-    """Whether whoever opens the folder now finds this lock, rather than none, or that of another folder."""
+    """Whether the lock file in the folder is still this one: not missing, nor that of another folder."""
     try:
         return os.path.samestat(os.fstat(descriptor), (folder / LOCK).lstat())
     except (FileNotFoundError, NotADirectoryError):
@@ -66,7 +66,7 @@ def is_lock_of(folder: Path, descriptor: int) -> bool:
 
 
 def _open_lock(path: Path, flags: int) -> int:
-    """A link may lead to a file that is somebody's, and a pipe may wait."""
+    """Open a plain file only: a link may lead to somebody else's file, and a pipe may block."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
             raise StorageError(f"{str(path)!r} is no plain file; remove it")
@@ -75,7 +75,7 @@ def _open_lock(path: Path, flags: int) -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer at a time among all threads and processes: each would remove the files that the other is writing."""
+    """One writer at a time among all threads and processes: two would remove each other's unfinished files."""
     descriptor = os.open(folder, os.O_RDONLY)
     _held[descriptor] = os.getpid()
     try:

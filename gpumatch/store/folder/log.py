@@ -1,7 +1,7 @@
 """The log of changes to an index: one record per call, appended before the call returns.
 
-A record is ``head | check | payload | chain``. The head says the change's number, the payload's size and how much of
-the file was on disk by then; the check is of the head alone. The chain is a hash over all records so far: it tells
+A record is ``head | check | payload | chain``. The head has the change's number, the payload's size and how much of
+the file was on disk by then; the check covers only the head. The chain is a hash over all records so far: it proves
 that none is missing, and names a version. See docs/format.md.
 """
 
@@ -75,7 +75,7 @@ class Change:
 
     @classmethod
     def decode(cls, payload: bytes) -> Change:
-        """Raises ValueError, KeyError or TypeError if it is no change."""
+        """The change of a payload; raises ValueError, KeyError or TypeError if it is not one."""
         start = 4 + int.from_bytes(payload[:4], "little")
         facts = json.loads(payload[4:start])
         arrays = {}
@@ -131,13 +131,13 @@ def log_state(folder: Path) -> str:
 
 
 class Log:
-    """The log that changes are appended to. Whoever has it is the only one who writes to the folder.
+    """The log that changes are appended to. Its owner is the only writer of the folder.
 
-    ``why_broken``: nothing more can be appended, since nobody knows what is on disk; empty if somebody does.
+    ``why_broken``: why nothing more can be appended, since it is not known what is on disk; else empty.
     """
 
     def __init__(self, folder: Path, position: Position, always: bool, durable: int = START) -> None:
-        """``always``: each record is on disk when ``append`` returns. What follows the position in the folder goes.
+        """``always``: each record is on disk when ``append`` returns. What follows the position is removed.
 
         ``durable``: how much of the position's log is known to be on disk.
         """
@@ -156,9 +156,9 @@ class Log:
         self.synced = self.position.offset
 
     def _cut(self, path: Path, durable: int) -> None:
-        """Have what was read on disk, and nothing else.
+        """Make the file on disk exactly what was read.
 
-        It is written again: if syncing it has failed before, the system has it, but would not try that once more.
+        It is written again: if an earlier sync failed, the system has the data, but would not try to write it again.
         """
         descriptor, end = os.open(path, os.O_RDWR), self.position.offset
         try:
@@ -183,7 +183,7 @@ class Log:
         self.synced = START
 
     def append(self, payload: bytes) -> None:
-        """All of it or nothing."""
+        """Append a record, all or nothing."""
         if self.why_broken:
             raise OSError(errno.EIO, self.why_broken)
         if os.fstat(self._descriptor).st_nlink == 0:
@@ -203,11 +203,11 @@ class Log:
             raise
 
     def undo(self, before: Position) -> None:
-        """Forget what was appended after a position."""
+        """Roll back to a position."""
         self.position, self.synced = before, min(self.synced, before.offset)
         self.why_broken = "an earlier change could not be taken back"
         disk.truncate(self._descriptor, before.offset)
-        disk.sync(self._descriptor)  # or it may be back after a loss of power
+        disk.sync(self._descriptor)  # or it may reappear after a power failure
         self.synced, self.why_broken = before.offset, ""
 
     def sync(self) -> None:
@@ -215,13 +215,13 @@ class Log:
         if self.synced < end and not self.why_broken:
             try:
                 disk.sync(self._descriptor)
-            except BaseException:  # trying again would not tell whether they are
+            except BaseException:  # a retry would not tell whether they are there
                 self.why_broken = "earlier changes could not be put on disk"
                 raise
             self.synced = end
 
     def rotate(self) -> None:
-        """Go on in another file."""
+        """Continue in another file."""
         self.sync()
         before, descriptor = self.position, self._descriptor
         self.position = before._replace(log=before.log + 1)
@@ -240,7 +240,7 @@ class Log:
 
     def close(self) -> None:
         os.close(self._descriptor)
-        self._descriptor = -1  # its number may be that of another file soon
+        self._descriptor = -1  # the system may soon reuse the number
 
 
 # Reading
@@ -249,7 +249,7 @@ class Log:
 def read_log(folder: Path, position: Position, durable: int = 0) -> Iterator[tuple[Position, bytes]]:
     """Payloads of the records that follow a position, each with the position after it.
 
-    They end before a record that is not complete: its call had not returned when the writer or the machine stopped.
+    They end before an incomplete record: its call had not returned when the writer or the machine stopped.
     ``durable``: how much of the position's log is known to be complete. Other damage is a StorageError.
     """
     if position.offset < START:
@@ -261,7 +261,7 @@ def read_log(folder: Path, position: Position, durable: int = 0) -> Iterator[tup
     elif not _leads_to(folder, position):
         raise _damaged(folder, position, "what was read before is there no more")
     while True:
-        # Looked for first: nothing is appended to a log once there is the next.
+        # Checked first: nothing is appended to a log once the next one exists.
         is_last = not (folder / log_name(position.log + 1)).exists()
         for last, payload in _records(folder, position, durable):
             yield last, payload
@@ -270,14 +270,14 @@ def read_log(folder: Path, position: Position, durable: int = 0) -> Iterator[tup
         if is_last:
             return
         if not _begins_with(folder, following):
-            if not (folder / log_name(following.log)).exists():  # the writer has taken it back
+            if not (folder / log_name(following.log)).exists():  # the writer has rolled it back
                 return
             raise _damaged(folder, position, "the next log does not continue it")
         position, durable = following, 0
 
 
 def _records(folder: Path, position: Position, durable: int) -> Iterator[tuple[Position, bytes]]:
-    """Those of one file."""
+    """The records of one file."""
     with disk.plain(folder / log_name(position.log)) as file:
         end = os.fstat(file.fileno()).st_size
         if end < max(position.offset, durable):
@@ -308,7 +308,7 @@ def _record(file: BinaryIO, position: Position, end: int) -> tuple[bytes, bytes]
 
 
 def _is_whole(file: BinaryIO, position: Position, head: bytes, size: int) -> bool:
-    """Whether a payload of this size follows; a head that lies about it should not make us ask for as much memory."""
+    """Whether a payload of this size follows; a head with a false size must not make us allocate as much."""
     start, left = file.tell(), size
     digest = _chaining(position.chain, head)
     while left and (some := file.read(min(left, _AT_ONCE))):
@@ -329,7 +329,7 @@ def _head(content: bytes) -> tuple[int, int, int] | None:
 
 
 def _is_followed(file: BinaryIO, position: Position) -> bool:
-    """Whether a later record says that the one at a position was on disk by then."""
+    """Whether a later record says that the one at a position was already on disk."""
     whole, data = _HEAD.size + _CHECK, b""
     file.seek(position.offset + 1)
     while more := file.read(_AT_ONCE):
@@ -355,7 +355,7 @@ def _begins_with(folder: Path, position: Position) -> bool:
 
 
 def _leads_to(folder: Path, position: Position) -> bool:
-    """Whether a log still has what was read of it. A change that could not be synced is taken back."""
+    """Whether a log still has what was read of it. A change that could not be synced is rolled back."""
     if position.offset == START:
         return _begins_with(folder, position)
     with disk.plain(folder / log_name(position.log)) as file:
@@ -384,5 +384,5 @@ def _chained(chain: bytes, head: bytes, payload: bytes) -> bytes:
 
 def _chaining(chain: bytes, head: bytes) -> hashlib.blake2b:
     digest = hashlib.blake2b(chain, digest_size=CHAIN)
-    digest.update(head[:20])  # without how much was on disk: a version's name should not depend on it
+    digest.update(head[:20])  # without how much was on disk: a version's name must not depend on it
     return digest

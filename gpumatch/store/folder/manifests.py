@@ -118,7 +118,7 @@ def has_manifest(folder: Path) -> bool:
 
 
 def _parsed(content: bytes) -> Any:
-    """JSON in which every name occurs once, and every number is one."""
+    """JSON in which no object has a name twice, and every number is finite."""
     return json.loads(content, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
 
 
@@ -141,12 +141,12 @@ def digest_of(manifest: Mapping[str, Any]) -> str:
 
 
 def order_of(names: Iterable[str]) -> str:
-    """What tells one order of attributes from another: the checksum of a manifest does not."""
+    """Tells one order of attributes from another, which the checksum of a manifest does not."""
     return hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()[:16]
 
 
 def files_of(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """Name, size and hash of each file beside a manifest; what lies elsewhere is refused."""
+    """Name, size and hash of each file beside a manifest; files elsewhere are refused."""
     entries = [entry for segment in manifest["segments"] for entry in segment["arrays"].values()]
     for entry in entries:
         name, size = str(entry["file"]), entry["size"]
@@ -166,7 +166,7 @@ def _check_different(names: list[str], where: str) -> None:
 
 
 def shards_of(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """Folder and checksum of each shard below a manifest; shards or a plan that lie elsewhere are refused."""
+    """Folder and checksum of each shard below a manifest; shards or a plan elsewhere are refused."""
     entries: list[dict[str, Any]] = manifest.get("shards", [])
     plan = [manifest["plan"]] if "plan" in manifest else []
     for name in (str(entry["folder"]) for entry in [*entries, *plan]):
@@ -183,7 +183,7 @@ def segment_key(entry: Mapping[str, Any]) -> str:
 
 
 def position_of(manifest: Mapping[str, Any]) -> tuple[Position, int]:
-    """The version of a manifest and where its log begins; and how many bytes of that log are known to be there."""
+    """The version of a manifest and where its log begins; and how many bytes of that log are known to be on disk."""
     log = manifest.get("log", {"number": 1, "bytes": 0})
     version = manifest.get("version", {"number": 0, "chain": manifest["checksum"][:32]})
     return Position(log["number"], 0, version["number"], bytes.fromhex(version["chain"])), log["bytes"]
@@ -214,7 +214,7 @@ def kept_manifest(path: Path) -> dict[str, Any] | None:
 
 
 def kept_name(manifest: Mapping[str, Any]) -> str:
-    """The file of a manifest when another has taken its place."""
+    """The file of a manifest that another has replaced."""
     return f"manifest-{manifest['checksum'][:16]}.json"
 
 
@@ -227,7 +227,7 @@ def is_file(name: str) -> bool:
 
 
 def remains(folder: Path) -> list[str]:
-    """Files of an index that are more than what a crash leaves before there is its first manifest."""
+    """Files of an index, except those that a crash may leave before the first manifest is written."""
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
     return [name for name in names if is_file(name) and name != LOCK and not _DRAFT.fullmatch(name)]
 
@@ -260,7 +260,7 @@ def manifest_of_shards(
 
 
 def shards_before(read: Callable[[], Mapping[str, Any]]) -> set[str]:
-    """The folders of the version that a build replaces: they stay until the next, for who was led to them already."""
+    """The folders of the version that a build replaces: they stay until the next, for readers with its manifest."""
     try:
         manifest = read()
     except StorageError:

@@ -1,7 +1,7 @@
 """Pins: which version of an index a batch of a streaming query is matched with.
 
-``pins/QUERY/BATCH`` is a file that is made once: whoever comes first chooses the version, and all others read it, also
-after a crash. A pinned version stays in the folder, whoever writes there. For how long: see ``_release`` and ``held``.
+``pins/QUERY/BATCH`` is a file that is created once: the first task chooses the version, and all others read it, even
+after a crash. A pinned version stays in the folder, whatever is written there; ``_release`` and ``held`` say how long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpumatch.store.folder import disk, locks
 from gpumatch.store.folder.log import log_name, log_state
 from gpumatch.store.folder.manifests import MANIFEST, PINS, checked_manifest, kept_manifest, kept_name, position_of
 
-KEPT = 10  # batches of a query, the newest, whose pins stay; Spark repeats only the last one
+KEPT = 10  # newest batches of a query, whose pins stay; Spark repeats only the last one
 SECONDS = 3600.0  # that any pin stays
 IDLE = 7 * 86400.0  # seconds without a new pin after which a query no longer keeps versions
 AGAIN = 60.0  # seconds after which a version that was refused is tried again
@@ -90,7 +90,7 @@ def last_before(folder: Path, query: str, batch: int) -> Pin | None:
 
 
 def make(folder: Path, query: str, batch: int, pin: Pin) -> tuple[Pin, bool] | None:
-    """Pin a batch unless it is: its pin, and whether that is new. None if the version has gone meanwhile."""
+    """Pin a batch unless it has a pin: the pin, and whether it is new. None if the version is gone by now."""
     path = path_of(folder, query, batch)
     with _reported(path), locks.locked(folder):
         found = read(folder, query, batch)
@@ -110,7 +110,7 @@ def make(folder: Path, query: str, batch: int, pin: Pin) -> tuple[Pin, bool] | N
 
 
 def _keep(folder: Path, pin: Pin) -> bool:
-    """Have the manifest of a version stay when another takes its place; False if the version has gone already."""
+    """Keep the manifest of a version when another replaces it; False if the version is already gone."""
     kept = folder / kept_name({"checksum": pin.manifest})
     if (manifest := kept_manifest(kept)) is not None:  # perhaps for another pin, which needs fewer logs
         first = position_of(manifest)[0].log
@@ -118,13 +118,13 @@ def _keep(folder: Path, pin: Pin) -> bool:
     with suppress(FileNotFoundError, StorageError):
         content = (folder / MANIFEST).read_bytes()
         if checked_manifest(content, str(folder))["checksum"] == pin.manifest:
-            disk.replace(kept, content)  # no link: whoever damages the one would damage the other
+            disk.replace(kept, content)  # not a link: damage to one would be damage to the other
             return True
     return False
 
 
 def _release(path: Path) -> None:
-    """Remove the pins of batches that are neither among the last of a query nor young."""
+    """Remove the pins of batches that are neither among the last of a query nor recent."""
     for batch in batches(path.parents[2], path.parent.name)[:-KEPT]:
         old = path.with_name(str(batch))
         if time.time() - old.stat().st_mtime < SECONDS:
@@ -135,7 +135,7 @@ def _release(path: Path) -> None:
 def held(folder: Path) -> dict[str, int]:
     """The manifests of pinned versions, by the names of their files, each with the last log that they need.
 
-    Queries that have pinned nothing for long are supposed not to come back. Their pins stay, so that they hear of it
+    Queries that have pinned nothing for a long time are assumed not to come back. Their pins stay, so that they fail
     if they do.
     """
     found: dict[str, int] = {}
@@ -151,7 +151,7 @@ def held(folder: Path) -> dict[str, int]:
 
 
 def _age(path: Path) -> float:
-    """Seconds since a pin was made; none if another machine has just released it."""
+    """Seconds since a pin was made; 0 if another machine has just released it."""
     try:
         return time.time() - path.lstat().st_mtime
     except FileNotFoundError:
@@ -178,7 +178,7 @@ def state_of(folder: Path) -> str:
 
 
 def is_refused(folder: Path, query: str, state: str) -> bool:
-    """Whether a query has refused the newest version, not long ago."""
+    """Whether a query has recently refused the newest version."""
     path = path_of(folder, query, 0).with_name(_REFUSED)
     try:
         return time.time() - path.stat().st_mtime < AGAIN and path.read_text().partition("\n")[0] == state
@@ -187,9 +187,9 @@ def is_refused(folder: Path, query: str, state: str) -> bool:
 
 
 def refuse(folder: Path, query: str, state: str, why: str) -> bool:
-    """Note that a query has refused the newest version; whether version and reason are news.
+    """Note that a query has refused the newest version; whether version and reason are both new.
 
-    Workers may give other reasons for the same version: some have read it anew, and some have the one before.
+    Workers may give different reasons for the same version: some have just opened it, some have the one before.
     """
     path = path_of(folder, query, 0).with_name(_REFUSED)
     with _reported(path), locks.locked(folder):
@@ -199,7 +199,7 @@ def refuse(folder: Path, query: str, state: str, why: str) -> bool:
 
 
 def accept(folder: Path, query: str) -> None:
-    """Forget what it has refused."""
+    """Forget what a query has refused."""
     path = path_of(folder, query, 0).with_name(_REFUSED)
     if path.exists():
         with _reported(path):

@@ -65,20 +65,20 @@ def shown(path: Where) -> str:
 
 
 def each(function: Callable[[T], U], items: Iterable[T]) -> list[U]:
-    """Several at once, since a store takes its time to answer."""
+    """Handle several at once, since stores answer slowly."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(function, items))
 
 
 class GoneError(StorageError):
-    """A file that its manifest names and that is not there: there may be a newer manifest."""
+    """A file that its manifest names is missing: there may be a newer manifest."""
 
 
 class Place:
     """A folder in a store. Names are relative to it."""
 
     def __init__(self, uri: Where) -> None:
-        from pyarrow import fs  # starts the clients of stores, which must not be before Spark forks its workers
+        from pyarrow import fs  # starts the clients of stores, which must not happen before Spark forks
 
         self._uri, self._shown = os.fspath(uri), shown(uri)
         with self._reported("open"):
@@ -106,7 +106,7 @@ class Place:
         from pyarrow.fs import FileType
 
         bucket = self._base.split("/")[0]
-        with suppress(OSError):  # one may be allowed to use files, and not to ask for the bucket
+        with suppress(OSError):  # the user may have access to files, but not to the bucket
             if bucket and self._store.get_file_info(bucket).type == FileType.NotFound:
                 raise StorageError(f"cannot {doing} {self._shown!r}: there is no bucket {bucket!r}; check its name")
 
@@ -162,7 +162,7 @@ class Place:
     # Putting
 
     def contents(self) -> dict[str, Any]:
-        """What is there, by name; raises if it is something else than an index."""
+        """What is there, by name; raises if it is not an index."""
         found = {info.base_name: info for info in self.listed("")}
         if not found:
             self._check_bucket("save in")
@@ -184,7 +184,7 @@ class Place:
         return found
 
     def put(self, folder: Path, before: Mapping[str, Any]) -> None:
-        """Copy an index from a folder. A name has the hash of its file: one that is there is the same."""
+        """Copy an index from a folder. Names have the hash of their files: one that is there is the same."""
         files = {entry["file"]: entry["size"] for entry in files_of(manifests.read_manifest(folder), str(folder))}
         if self._store.type_name == "local":  # others need no folders, or make them
             with self._reported("save"):
@@ -202,7 +202,7 @@ class Place:
             shutil.copyfileobj(content, out, _CHUNK)
 
     def replace_manifest(self, content: bytes, named: set[str], before: Mapping[str, Any]) -> None:
-        """Put a manifest, then remove what was there before and has no name in it."""
+        """Put a manifest, then remove what was there before and is not named in it."""
         draft = f".{MANIFEST}.{secrets.randbits(64)}.tmp"  # some stores show a file while it is being written
         with self._reported("save", MANIFEST):
             with self._store.open_output_stream(self._path(draft)) as out:
@@ -227,7 +227,7 @@ class Place:
 
     @contextmanager
     def _reported(self, doing: str, name: str = "") -> Iterator[None]:
-        """Errors of a store as ours."""
+        """Turn errors of a store into ours."""
         where = _joined(self._shown, name)
         try:
             yield

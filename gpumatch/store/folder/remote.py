@@ -1,4 +1,4 @@
-"""Indexes where their path says: in a folder (``directory``), or in a store (``place``) if it is a URI.
+"""Indexes at a path: in a folder (``directory``), or in a store (``place``) if the path is a URI.
 
 Readers of a store fetch what their machine lacks (``copies``), and map it.
 """
@@ -22,7 +22,7 @@ from gpumatch.store.folder.place import GoneError, Place, Where, each, is_uri, s
 
 
 def below(path: Where, name: str) -> str:
-    """The path of a folder's folder."""
+    """The path of a folder inside another."""
     text = os.fspath(path)
     if not is_uri(text):
         return os.path.join(text, name)
@@ -31,7 +31,7 @@ def below(path: Where, name: str) -> str:
 
 
 def prepare(path: Where) -> None:
-    """Make a folder, or find out whether a store can be reached and takes an index there."""
+    """Make a folder, or check that a store can be reached and accepts an index there."""
     if is_uri(path):
         Place(path).contents()
     else:
@@ -89,7 +89,7 @@ def read(
             with copies.version(manifest["checksum"], partial(place.fetch, manifest)) as folder:
                 try:
                     return directory.read(folder, mmap, verify, version, known)
-                except StorageError:  # something on this machine has removed or altered files, such as old ones of /tmp
+                except StorageError:  # files were removed or altered here, for instance by a cleaner of /tmp
                     if altered:
                         raise
                     altered = True
@@ -103,7 +103,7 @@ def read(
 
 
 def sizes(path: Where) -> list[int]:
-    """Of all files below a path."""
+    """The sizes of all files below a path."""
     if is_uri(path):
         return [info.size for info in Place(path).listed("", recursive=True) if info.is_file]
     return [file.stat().st_size for file in Path(path).rglob("*") if file.is_file()]

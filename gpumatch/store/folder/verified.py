@@ -1,4 +1,4 @@
-"""Checksums once per machine and file: marks of what was verified, in a folder that is this user's alone."""
+"""Checksums once per machine and file: marks of what was verified, in a folder that only this user can access."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def mark_key(entry: Mapping[str, Any]) -> str:
 
 
 def facts_of(folder: Path, entries: Iterable[Mapping[str, Any]]) -> Facts:
-    """What changes when a file does, as far as its folder tells; by name and checksum."""
+    """What ``stat`` says of each file, which changes when the file does; by name and checksum."""
     found = ((mark_key(entry), (folder / entry["file"]).stat()) for entry in entries)
     return {key: [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino] for key, facts in found}
 
 
 def marked(folder: Path) -> Facts:
-    """The files of a folder that this user has verified on this machine, by name and checksum, and what they were."""
+    """The files of a folder that this user has verified on this machine, with their facts at that time."""
     marks = _marks()
     try:
         found = {} if marks is None else json.loads(_mark(marks, folder).read_bytes())
@@ -35,7 +35,7 @@ def marked(folder: Path) -> Facts:
 
 
 def mark(folder: Path, facts: Facts) -> None:
-    """Remember that these were verified. ``facts`` are those from before: what changed since then has no mark."""
+    """Remember that these were verified. ``facts`` are from before: files changed since then are verified again."""
     marks = _marks()
     if marks is None:
         return
@@ -52,14 +52,14 @@ def _mark(marks: Path, folder: Path) -> Path:
 
 
 def _marks() -> Path | None:
-    """In the temporary folder, since home may lie on another machine; None where others could have made it."""
+    """In the temporary folder, since home may be on another machine; None where others could have made it."""
     if os.name == "nt":
         return None
     return private(Path(tempfile.gettempdir(), f"gpumatch-verified-{os.geteuid()}"))
 
 
 def private(folder: Path) -> Path | None:
-    """The folder, which is made if there is none; None unless it is this user's and closed to others."""
+    """The folder, made if there is none; None unless it is this user's and closed to others."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         facts = folder.lstat()
