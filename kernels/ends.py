@@ -1,7 +1,7 @@
 """Ends of ranges, grouped by attribute to become cuts, and put back into their predicates as codes.
 
-Grouped, all searches of an attribute's cuts come together, so that these stay in the cache. An end is grouped as the
-cut that it makes: the first key, or one past the last; those of open ranges make none.
+Grouping puts all searches of an attribute's cuts together, so that the cuts stay in the cache. An end is stored as the
+cut that it makes: the first key, or one past the last; open ends make none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def count_ends(predicates, start, stop, floats, empty, counts):
 
 @driver
 def group_ends(predicates, start, stop, floats, empty, place, keys):
-    """Ends as cuts, those of each attribute together; ``place`` says where the next one goes."""
+    """Ends as cuts, grouped by attribute; ``place`` says where the next one goes."""
     attribute, kind, lo, hi = predicates
     for i in range(start, stop):
         if kind[i] == RANGE:
@@ -66,7 +66,7 @@ def group_ends(predicates, start, stop, floats, empty, place, keys):
 
 @scalar
 def rank_near(bucket, key, g, guide, cuts, buckets):
-    """``rank_from``, for a key that may be anywhere: a few cuts are all compared, where branches would mislead."""
+    """``rank_from``, for a key that may be anywhere: few cuts are all compared, as branches would be mispredicted."""
     lo, hi = np.int64(buckets[bucket]), np.int64(buckets[bucket + 1])
     first, count = guide[g], guide[g + U1]
     if hi - lo > NEAR or lo + NEAR > count:
@@ -112,7 +112,7 @@ def rank_ends(keys, ptr, start, stop, guide, cuts, buckets, codes):
 
 @driver
 def code_ends(predicates, start, stop, floats, empty, cut_ptr, codes, place, out):
-    """Rows of a table of the predicates ``start:stop``, with codes taken from where ``group_ends`` had put the keys."""
+    """Rows of a table of the predicates ``start:stop``, with codes from where ``group_ends`` put the keys."""
     attribute, kind, lo, hi = predicates
     for i in range(start, stop):
         a = attribute[i]

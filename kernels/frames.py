@@ -1,6 +1,6 @@
-"""Arrays as compiled code takes them in one argument: their addresses and lengths, in sequence.
+"""Many arrays as one argument of compiled code: their addresses and lengths, in sequence.
 
-Each array of a call costs a quarter of a microsecond, a frame of twenty as much as one.
+Each array argument of a call costs a quarter of a microsecond; a frame of twenty costs as much as one.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def _pointer(typingctx: Any, address: Any) -> Any:
 
 @maker
 def framed(numbers, at, kind):
-    """The array at a position of a frame, whose type must be that of its items."""
+    """The array at a position of a frame; ``kind`` must be the type of its items."""
     return carray(_pointer(numbers[2 * at]), numbers[2 * at + 1], kind)
 
 
 @maker
 def framed_table(table, deepest):
-    """Clauses, predicates and programs of the frame of a table, whose longest program has ``deepest`` items."""
+    """Clauses, predicates and programs from the frame of a table; its longest program has ``deepest`` items."""
     clauses = (framed(table, 0, np.int32), framed(table, 1, np.int64), framed(table, 2, np.int32))
     predicates = (framed(table, 3, np.int32), framed(table, 4, np.int32), framed(table, 5, np.int32))
     return clauses, predicates, (framed(table, 6, np.int64), framed(table, 7, np.int32), deepest)

@@ -1,7 +1,7 @@
 """GEM's bitsets where most words have matches: event by event, made exact, straight into the result.
 
-The AND of an event's cells has the clauses that touch all of them. Those with a bound on the wrong side of the event's
-value are in lists by cell, ordered by the bound, and are cleared: what remains holds, but for clauses with predicates
+The AND of an event's cells has the clauses that touch all of them. Sorted lists have the bounds in each cell; clauses
+with a bound on the wrong side of the event's value are cleared. What remains holds, except for clauses with predicates
 that cells do not express.
 """
 
@@ -36,9 +36,9 @@ AT_ONCE = 7  # bits of a word that are listed without a branch
 
 @driver
 def match_dense(events, frame, table, deepest, first, targets, shift, out):
-    """Rows of each event. ``shift``: if not negative, rows are the clauses of the index, counted from this on.
+    """Rows of each event. ``shift``: if not negative, rows are the clauses of the index, numbered from it.
 
-    They are written to ``out``, as far as there is room.
+    They are written to ``out``, while it has room.
     """
     index = framed_dense(frame)
     clauses, verify = framed_tests(frame, table, deepest)
@@ -62,7 +62,7 @@ def match_dense(events, frame, table, deepest, first, targets, shift, out):
 
 @driver
 def count_dense(events, frame, table, deepest, first, dead, totals):
-    """How many clauses hold for each event; ``totals``, unless empty, get how many events each clause holds for.
+    """How many clauses hold for each event; ``totals``, unless empty, add up how many events each clause holds for.
 
     ``dead``: a bit for each clause that does not count, or nothing.
     """
@@ -92,10 +92,10 @@ def count_dense(events, frame, table, deepest, first, dead, totals):
 
 @scalar
 def add_bits(both, e, sums, waiting):
-    """Add a bit for each clause to binary counters, of which ``sums[k]`` have the digit ``k``.
+    """Add a bit for each clause to binary counters; ``sums[k]`` has their digit ``k``.
 
-    Carries wait until there are two of a digit. So there is one addition of three bits to do per event on average, and
-    as many digits wait as ``e``, the number of events before this one, has bits.
+    Carries wait until there are two of a digit. So each event takes one addition of three bits on average, and as many
+    digits wait as there are ones in ``e``, the number of events before this one.
     """
     k = 0
     while (e >> k) & 1:
@@ -111,7 +111,7 @@ def add_bits(both, e, sums, waiting):
 
 @scalar
 def read_sums(sums, waiting, n_events, totals):
-    """Add what the binary counters say after some events to ``totals``."""
+    """Add the values of the binary counters after some events to ``totals``."""
     for k in range(sums.shape[0]):
         is_waiting = np.uint64((n_events >> k) & 1)
         for w in range(sums.shape[1]):
@@ -124,7 +124,7 @@ def read_sums(sums, waiting, n_events, totals):
 
 @maker
 def framed_dense(frame):
-    """Dimensions, cells, bitsets, marks of loose clauses, and bounds of the frame of an index."""
+    """Dimensions, cells, bitsets, marks of loose clauses, and bounds from the frame of an index."""
     dims, cells, _, (bits, _, _, _, loose) = framed_index(frame)
     lows = (framed(frame, 14, np.uint64), framed(frame, 15, np.int64))
     highs = (framed(frame, 16, np.uint64), framed(frame, 17, np.int64))
@@ -139,7 +139,7 @@ def buffers(index):
 
 @scalar
 def sift(events, e, first, index, clauses, verify, state, places, both):
-    """The clauses that hold for an event, into ``both``."""
+    """Put the clauses that hold for an event into ``both``."""
     dims, cells, bits, loose, lows, highs = index
     locate(events, e, dims, cells, places)
     combine(bits, dims[1][-1], places[0], both)
@@ -219,7 +219,7 @@ def clear_beyond(cell, code, lows, highs, both):
 
 @scalar
 def list_rows(e, words, out, start, first, clause_row, targets, had):
-    """Append the rows of all bits to ``out[:start]``; of rows to find once, no further than until all are found."""
+    """Append the rows of all bits to ``out[:start]``; rows to find once only until all are found."""
     n_rows, once = targets[0], targets[1]
     n = start
     for t in range(0, words.size, WORDS):
@@ -235,7 +235,7 @@ def list_rows(e, words, out, start, first, clause_row, targets, had):
 
 @scalar
 def list_all(first, words, out, n):
-    """Append the numbers of all bits. Up to seven of a word are written without checking that it has that many."""
+    """Append the numbers of all bits. Seven of a word are written without checking that it has that many."""
     for w in range(words.size):
         word = words[w]
         clause = first + np.int32(w << 6)
@@ -256,7 +256,7 @@ def list_all(first, words, out, n):
 def sort_bounds(first, last, frame, table, side, ptr):
     """Bounds on one side (``LO`` or ``HI``) of ranges in each dimension, by cell and code; ``ptr``: by cell.
 
-    A clause has one in a dimension at most: that of the predicate by which bitsets have it.
+    A clause has at most one in a dimension: that of the predicate that the bitsets use.
     """
     dims, cells = framed_index(frame)[:2]
     clause_ptr, predicate = framed(table, 1, np.int64), framed(table, 3, np.int32)
