@@ -32,18 +32,18 @@ def load(
 ) -> Matcher:
     """A matcher from a saved index, detached from its directory: changes stay in memory.
 
-    ``path`` may be a URI, as for ``save``: then this machine keeps a copy.
+    ``path`` may be a URI, as for ``save``: this machine then keeps a copy.
 
     ``mmap`` maps the arrays instead of reading them. ``verify="once"`` compares checksums, which reads every file,
-    where this user has not done so on this machine since the files last changed. ``"full"`` always does, and makes sure
-    that all values are safe to use: for an index from somebody whom you do not trust. ``"size"`` compares only sizes.
+    unless this user has done so on this machine since the files last changed. ``"full"`` always does, and checks that
+    all values are safe to use: for an index from an untrusted source. ``"size"`` compares only sizes.
     ``background``: as for ``Matcher``. ``version``: the name of one that the folder still has, instead of the newest.
     """
     return from_stored(storage.read(path, mmap, verify, version), device, background)
 
 
 def from_stored(stored: Stored, device: str, background: bool = True) -> Matcher:
-    """A matcher of what was read."""
+    """A matcher from what was read."""
     matcher = _matcher_for(stored, device, background)
     restore(matcher._store, matcher._attributes, stored)
     return matcher
@@ -69,16 +69,16 @@ def open(
     fsync: Fsync = "always",
     keep: float = KEEP,
 ) -> Matcher:
-    """A matcher that lives in a folder: with mode ``"a"`` it changes the index there, with ``"r"`` it follows it.
+    """A matcher that lives in a folder: with mode ``"a"`` it changes the index there, with ``"r"`` it follows changes.
 
     Mode ``"a"``: a call that changes the matcher returns when its change is stored. One process at a time may have the
-    folder open so. With a ``schema`` the folder is made if there is none. ``index``, ``memory_limit``: as for
-    ``Matcher``; for an index that exists they must be those it was made with. ``fsync``: ``"always"`` has every change
-    on disk when its call returns, so that it survives a loss of power; ``"batch"`` within a second; ``"never"`` leaves
-    it to the system. All of them survive the end of the process. ``keep``: seconds that earlier versions stay.
+    folder open in this mode. With a ``schema`` a missing folder is created. ``index``, ``memory_limit``: as for
+    ``Matcher``; for an existing index they must be those it was made with. ``fsync``: with ``"always"`` every change is
+    on disk when its call returns, so that it survives a power failure; with ``"batch"`` within a second; ``"never"``
+    leaves it to the system. All survive the end of the process. ``keep``: seconds that earlier versions stay.
 
-    Mode ``"r"``: any number of readers, in any process; ``refresh()`` takes up what has changed. Other arguments are
-    as for ``load``.
+    Mode ``"r"``: any number of readers, in any process; ``refresh()`` picks up changes. Other arguments are as for
+    ``load``.
     """
     if mode not in ("a", "r"):
         raise ValueError(f"mode is 'a' (read and change) or 'r' (read), found {mode!r}")
@@ -90,7 +90,7 @@ def open(
         raise ValueError("fsync= and keep= are for mode 'a': a reader writes nothing")
     verify = directory.checked_verify(verify)  # before a folder is made
     if not is_uri(path):
-        path = Path(path).absolute()  # the program may go to another folder
+        path = Path(path).absolute()  # the program may change its working folder
     if mode == "r":
         found = _open_reader(path, device, background, mmap, verify)
         _check_same(found, path, schema, index, memory_limit)
@@ -105,7 +105,7 @@ def open(
 
 
 def follow(path: str | os.PathLike[str], device: str, version: str | None = None) -> tuple[Matcher, Follower]:
-    """A reader, at first of a version, and what takes up others."""
+    """A reader, at first of one version, and the follower that moves it to others."""
     matcher = _open_reader(path, device, background=True, mmap=True, verify="once", version=version)
     assert isinstance(matcher._folder, Follower)
     return matcher, matcher._folder
@@ -158,7 +158,7 @@ def _open_writer(
 
 
 def _writable(path: str | os.PathLike[str], schema: SchemaLike | None) -> Path:
-    """The folder, which is made if there is a schema for it."""
+    """The folder, which is created if there is a schema for it."""
     if is_uri(path):
         raise StorageError(
             f"mode 'a' needs a folder, since a store cannot append to a file, found {shown(path)!r}: keep the index in "
@@ -189,7 +189,7 @@ def _check_same(
     index: str | IndexParams | None,
     memory_limit: int | None,
 ) -> None:
-    """Raise unless an index is as the caller expects it."""
+    """Raise unless an index is what the caller expects."""
     if schema is not None and (wanted := Schema.of(schema)) != matcher.schema:
         found, expected = matcher.schema.to_dict(), wanted.to_dict()
         order = "with its attributes in that order, " if found == expected else ""

@@ -1,4 +1,4 @@
-"""The ends of a block's ranges by attribute: first they make the cuts, then they become codes of these."""
+"""The ends of a block's ranges by attribute: they first make the cuts, then become codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_ONCE = 1 << 18  # keys per thread
 
 
 class Given(NamedTuple):
-    """Predicates whose ranges have ends; ``empty``: ranges of no value have ends too. ``floats``: by attribute."""
+    """Predicates whose ranges have ends; ``empty``: empty ranges have ends too. ``floats``: by attribute."""
 
     predicates: Predicates
     floats: Array
@@ -36,7 +36,7 @@ class _Piece(NamedTuple):
 
 
 class Ends:
-    """Ends as keys, those of each attribute together."""
+    """Ends as keys, grouped by attribute."""
 
     def __init__(self, given: Sequence[Given], attributes: int) -> None:
         self._pieces = [
@@ -60,7 +60,7 @@ class Ends:
         return distinct_runs(self._keys.copy(), self._ptr)
 
     def rows(self, book: Codebook) -> list[Array]:
-        """The predicates of each one given as rows of a table, in codes of the book. The keys are gone then."""
+        """The predicates of each ``Given`` as rows of a table, in codes of the book. This drops the keys."""
         codes, places = self._codes(book), iter(self._place)
         return [_rows([(piece, next(places)) for piece in own], book, codes) for own in self._pieces]
 
@@ -73,7 +73,7 @@ class Ends:
 
 
 def _rows(work: Sequence[tuple[_Piece, Array]], book: Codebook, codes: Array) -> Array:
-    """Rows of pieces that follow one another, given where the codes of each piece are by attribute."""
+    """Rows of consecutive pieces, given where the codes of each piece are by attribute."""
     out = np.empty(WIDTH * work[-1][0].last, np.int32)
     threads.run(lambda one: kernels.code_ends(*one[0], book.cut_ptr, codes, one[1], out), work)
     return out

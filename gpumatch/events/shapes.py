@@ -1,7 +1,7 @@
-"""One event after another with the same keys and plain values: what can be known of them is kept.
+"""Single events with the same keys and plain values, one after another: what they have in common is kept.
 
-Most events that come alone are dicts with the same keys, whose values have the types of their attributes. Those are
-packed into numbers in a few calls; all others take the way of ``single``.
+Most single events are dicts with the same keys, whose values have the types of their attributes. These are packed into
+numbers in a few calls; all others go through ``single``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLAIN = {"float": float, "int": int, "bool": bool, "string": str, "date": dt.da
 
 
 class Packed(NamedTuple):
-    """An event of known shape, in buffers of its own: its attributes, what numbers are, and numbers; its texts."""
+    """An event of known shape, in buffers of its own: its attributes, kinds and numbers, and its texts."""
 
     attribute: Array  # int32
     kind: Array  # uint8: what the number of an entry is: its key, the bits of a float, or where a text ends
@@ -39,7 +39,7 @@ class Packed(NamedTuple):
 
 
 class Shape:
-    """Keys of events in their order, and types of values that are plain, None among them."""
+    """Keys of events in order, and types of their values, which are plain or None."""
 
     def __init__(self, schema: Schema, key: Key) -> None:
         names, types = key
@@ -56,7 +56,7 @@ class Shape:
         self.pack = struct.Struct("=" + "".join("d" if kind.kind == "float" else "q" for kind in kinds)).pack_into
         self.dates = [i for i, kind in enumerate(kinds) if kind.kind == "date"]
         self.texts = [i for i, kind in enumerate(kinds) if kind.kind == "string"]
-        self.free: list[Packed] = []  # buffers that no event is in
+        self.free: list[Packed] = []  # buffers not in use
 
     def _buffers(self) -> Packed:
         size = len(self.kind)
@@ -67,8 +67,8 @@ class Shape:
     def packed(self, event: Mapping[str, Any]) -> Packed | None:
         """The event as numbers; None for values that are not plain after all.
 
-        Whoever has used it puts it into ``free``. Until then nobody else gets its buffers: a signal may arrive at any
-        time, and its handler may match events, too.
+        The caller puts it into ``free`` after use. Until then nothing else gets its buffers: a signal may arrive at any
+        time, and its handler may match events too.
         """
         try:
             into = self.free.pop()
@@ -86,7 +86,7 @@ class Shape:
                     values[i] = len(data)
                 into = into._replace(text=np.frombuffer(data, np.uint8))
             self.pack(into.number.data, 0, *values)
-        except (UnicodeEncodeError, struct.error):  # no text in UTF-8, or no int64
+        except (UnicodeEncodeError, struct.error):  # not UTF-8, or not an int64
             self.free.append(into)
             return None
         return into
@@ -106,10 +106,10 @@ class Shapes(threading.local):
         return None if shape is None or not shape.plain or (strict and shape.strange) else shape
 
     def meet(self, event: Mapping[str, Any]) -> None:
-        """Know events like this one, which has gone the other way: all its keys have been looked at.
+        """Remember the shape of an event that went through ``single``, which has looked at all its keys.
 
-        Once there are very many shapes, about every other event of a new one is only counted: where all events differ,
-        knowing them is of no use. Then all are forgotten, since other shapes may be common by now.
+        Once there are very many shapes, about every other new one is only counted: if all events differ, remembering
+        them is useless. Then all are forgotten, since other shapes may be common by now.
         """
         key = (tuple(event), tuple(map(type, event.values())))
         if key in self._known:

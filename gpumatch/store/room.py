@@ -1,4 +1,4 @@
-"""How many matches a call may return: as many as there is memory for, rather than have the system end us."""
+"""How many matches a call may return: as many as fit in memory, so that the system does not kill us."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gpumatch.errors import LimitError
 
-_BYTES = 24  # of a match while a result is put together
-_SURE = 1 << 28  # bytes that are there without asking: it takes longer than matching one event
+_BYTES = 24  # per match while a result is assembled
+_SURE = 1 << 28  # bytes taken for granted: asking takes longer than matching one event
 _GROUP = Path("/sys/fs/cgroup")
 
 
@@ -28,7 +28,7 @@ class Room:
         return max(1, self.most // max(rows * threads, 1))
 
     def take(self, matches: int) -> None:
-        """Raise if there is none for these, too."""
+        """Raise if there is no room for these too."""
         with self._taking:
             self._taken += matches
             taken = self._taken
@@ -40,7 +40,7 @@ class Room:
 
 
 def available() -> int:
-    """Bytes of memory that can be had without swapping."""
+    """Bytes of memory available without swapping."""
     found = [sys.maxsize]
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -48,7 +48,7 @@ def available() -> int:
     if len(found) == 1:
         with suppress(OSError, ValueError, AttributeError):
             found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    with suppress(OSError, ValueError, KeyError):  # a container's; "max" is no number
+    with suppress(OSError, ValueError, KeyError):  # of a container; "max" is not a number
         held = dict(line.split() for line in (_GROUP / "memory.stat").read_text().splitlines())
         limit, used = (int((_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         found.append(max(0, limit - used + int(held["inactive_file"])))
