@@ -33,10 +33,10 @@ def compare_tables(
     weight: str | None = None,
     destination: str | None = None,
 ) -> DataFrame:
-    """The changes that make a table of subscriptions another one, for ``update_index``: a lazy DataFrame.
+    """The changes that turn one table of subscriptions into another, for ``update_index``: a lazy DataFrame.
 
     It has these columns, as they are in ``new``, and ``_change_type``: insert, update or delete. Rows are compared by
-    their ids, in one shuffle of both tables. An id that ``new`` has several times, in different ways, has a row for
+    their ids, in one shuffle of both tables. If ``new`` has an id several times, in different ways, there is a row for
     each.
     """
     from pyspark.sql import functions as f
@@ -59,7 +59,7 @@ def compare_tables(
 
 
 def _by_id(frame: DataFrame, roles: dict[str, str], what: str) -> DataFrame:
-    """For each id its different rows, in types that do not depend on where they come from."""
+    """The distinct rows of each id, in types that do not depend on their source."""
     from pyspark.sql import functions as f
 
     check_frame(frame, what)
@@ -78,7 +78,7 @@ def _kinds(frame: DataFrame) -> list[str]:
 
 
 def _plain(frame: DataFrame, role: str) -> Any:
-    """A column as text, 64-bit integer or double; a weight that is NaN is none."""
+    """A column as text, 64-bit integer or double; a NaN weight counts as none."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -92,7 +92,7 @@ def _plain(frame: DataFrame, role: str) -> Any:
 def contents_of(session: SparkSession, place: Index, count: int, integers: bool, numbered: bool) -> DataFrame:
     """The live subscriptions of an index, read by the executors; ``expr`` is null for those that have no text.
 
-    ``count``: how many there are. ``integers``: ids are; ``numbered``: destinations are.
+    ``count``: how many there are. ``integers``, ``numbered``: whether ids, and destinations, are integers.
     """
     from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
@@ -117,7 +117,7 @@ def contents_of(session: SparkSession, place: Index, count: int, integers: bool,
 
 
 def contents(batches: Iterable[Any], index: Location, query: Query, parts: int, numbered: bool) -> Iterator[Any]:
-    """Shares of the index: each row is the number of one of ``parts``."""
+    """Shares of the index: each input row is the number of one of ``parts``."""
     kinds = [pa.int64() if query.integers else pa.string(), pa.string(), pa.float64()]
     kinds.append(pa.int64() if numbered else pa.string())
     for batch in batches:

@@ -1,8 +1,8 @@
 """``deliver``: events partitioned by the destinations of the subscriptions that they match.
 
-An event is matched once, where it is. With one stage it is copied for each of its destinations there, and the copies
-are shuffled (D-DBR, whose source knows the whole list). With two it is sent once to each group of destinations that has
-any of them, with the list of those, and is copied inside the group (MERC, whose clusters do the same).
+An event is matched once, where it is. With one stage it is copied there for each of its destinations, and the copies
+are shuffled (as in D-DBR, where the source knows the whole list). With two it is sent once to each group that has any
+of its destinations, with a list of these, and is copied inside the group (as in MERC's clusters).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Stages: TypeAlias = Literal["auto", 1, 2]
 
 SAMPLE = 4096  # events
-PAYS = 0.5  # of the bytes of one stage, below which a second pays: copies in one partition compress well
+PAYS = 0.5  # share of the bytes of one stage below which a second pays: copies in one partition compress well
 ROW = 16  # bytes of a row in a shuffle, besides its values: its length, and which of them are null
 LIST = 16  # bytes of an array, besides its elements: their number, and which of them are null
 WORD = 8  # bytes of each value, or where it is
@@ -31,7 +31,7 @@ WORD = 8  # bytes of each value, or where it is
 
 @dataclass(frozen=True)
 class DeliveryPlan:
-    """What a delivery in one stage or two shuffles, by a sample of events, and which one is taken."""
+    """What a delivery shuffles in one stage and in two, estimated from a sample of events, and which is better."""
 
     groups: int  # of destinations
     events: int  # in the sample
@@ -42,11 +42,11 @@ class DeliveryPlan:
     names: float  # bytes of the names of destinations, one for each copy
 
     def rows(self, stages: int) -> float:
-        """Rows that are shuffled for an event."""
+        """Rows that are shuffled per event."""
         return (self.destinations if stages == 1 else self.sent) / max(self.events, 1)
 
     def bytes(self, stages: int) -> float:
-        """Bytes that are shuffled for an event, about, before Spark compresses them."""
+        """Approximate bytes that are shuffled per event, before Spark compresses them."""
         if stages == 1:
             found = self.copied + self.names + ROW * self.destinations
         else:
@@ -55,7 +55,7 @@ class DeliveryPlan:
 
     @property
     def stages(self) -> Literal[1, 2]:
-        """The better number."""
+        """The better number of stages."""
         return 2 if self.bytes(2) < PAYS * self.bytes(1) else 1
 
     def __str__(self) -> str:
@@ -82,9 +82,9 @@ def deliver(
 
     It has ``columns`` of the event, then the destination. All rows of a destination are in one of ``groups`` partitions
     (default: ``spark.sql.shuffle.partitions``). With ``stages=1`` events are copied for each destination and then
-    shuffled, with ``stages=2`` they are shuffled to groups of destinations and copied there; "auto" takes what
-    ``plan_delivery`` says, for which it matches a sample of the events; on a stream, pass the number. The other
-    arguments are those of ``match_events``.
+    shuffled, with ``stages=2`` they are shuffled to groups of destinations and copied there; "auto" uses
+    ``plan_delivery``, which matches a sample of the events; for a stream, pass the number. The other arguments are
+    those of ``match_events``.
     """
     check_frame(events, "events")
     if stages not in ("auto", 1, 2) or isinstance(stages, bool):
@@ -114,7 +114,7 @@ def plan_delivery(
     strategy: Asked = "auto",
     memory: int | None = None,
 ) -> DeliveryPlan:
-    """What ``deliver`` shuffles with one stage and with two, by the first events, 4,096 at most."""
+    """What ``deliver`` shuffles with one stage and with two, estimated from the first 4,096 events at most."""
     from pyspark.sql import functions as f
 
     check_frame(events, "events")
@@ -184,7 +184,7 @@ def _grouped(matched: DataFrame, groups: int) -> DataFrame:
 
 
 def _width(frame: DataFrame, name: str) -> Any:
-    """Bytes of a column's values in Spark's rows, about."""
+    """Approximate bytes of a column's values in Spark's rows."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 

@@ -1,8 +1,8 @@
 """Streams that follow an index: each batch of a query is matched with one version, the newest when it began.
 
 The first of its tasks pins that version in the index's folder. Tasks that run again, on any machine and after any
-restart with the same checkpoint, find the pin and use the same version. A newest version that cannot be used is
-refused: the query goes on with the one before.
+restart with the same checkpoint, find the pin and use the same version. If the newest version cannot be
+used, it is refused: the query continues with the one before.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gpumatch.store.folder.place import is_uri, shown
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What Spark calls them among a task's properties. A query has another run after each restart
+# Spark's names of them among a task's properties. A query has another run after each restart
 QUERY, BATCH, RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
-_begun: set[tuple[str, str, str]] = set()  # on the driver: folders, queries and runs that were checked with the newest
+_begun: set[tuple[str, str, str]] = set()  # on the driver: folder, query and run, once checked with the newest
 _LOG = logging.getLogger("gpumatch")
 
 
@@ -38,7 +38,7 @@ _LOG = logging.getLogger("gpumatch")
 
 
 def followed(events: DataFrame, index: object, id_type: str | None) -> gm.Matcher:
-    """What a query that is to follow an index is checked against. Raises unless it can be followed."""
+    """The matcher that a query which follows an index is checked against. Raises if the index cannot be followed."""
     if isinstance(index, gm.Matcher):
         raise ValueError("follow=True needs the folder of an index, and a Matcher is shipped as it is now: save() it")
     path = absolute(index)  # type: ignore[arg-type]
@@ -61,15 +61,15 @@ def followed(events: DataFrame, index: object, id_type: str | None) -> gm.Matche
 
 
 def _batch_of(events: DataFrame) -> list[str | None]:
-    """Query, batch and run of a DataFrame that foreachBatch was called with, or that comes from it."""
+    """Query, batch and run of a DataFrame that foreachBatch was called with, or of one derived from it."""
     context = getattr(events.sparkSession, "_sc", None)
     return [None if context is None else context.getLocalProperty(name) for name in (QUERY, BATCH, RUN)]
 
 
 def _of_batch(path: str, query: str, batch: int, run: str) -> gm.Matcher:
-    """The version of a batch, if it has one; else, from the second batch on, that of the batch before.
+    """The version that a batch is pinned to; else, from a run's second batch on, that of the batch before.
 
-    The newest one may be bad, and the tasks refuse it then. A run begins with the newest, as other queries do.
+    The newest version may be bad, and tasks then refuse it. A run begins with the newest, like other queries.
     """
     folder, key = Path(path), (path, query, run)
     pin = pins.read(folder, query, batch)
@@ -95,8 +95,8 @@ def _loaded(path: str, version: str | None = None) -> gm.Matcher:
 class Expected:
     """What the versions that a query follows have in common.
 
-    Types of ids and destinations count for every use of the index, also where it returns only one of them: another use
-    in the same query may return the other, and all share the pin.
+    Types of ids and destinations are checked for every use of the index, even if it returns only one of them: another
+    use in the same query may return the other, and all share the pin.
     """
 
     schema: str  # its digest
@@ -104,7 +104,7 @@ class Expected:
 
     @classmethod
     def of(cls, matcher: gm.Matcher, output: Output, integers: bool) -> Expected:
-        """As they are in a matcher; ``integers`` says what the column of the output is."""
+        """Those of a matcher; ``integers``: whether the column of the output is of integers."""
         ids, destinations = [None if kind is None else kind is int for kind in _kinds(matcher)]
         if output == "destinations":
             destinations = integers
@@ -113,7 +113,7 @@ class Expected:
         return cls(_digest(matcher.schema), (ids, destinations))
 
     def check(self, matcher: gm.Matcher, place: str) -> None:
-        """Raise unless a version is as it should be."""
+        """Raise unless a version meets these expectations."""
         if _digest(matcher.schema) != self.schema:
             raise StorageError(
                 f"the index at {shown(place)} has another schema than the query began with, found "
@@ -137,7 +137,7 @@ def _digest(schema: gm.Schema) -> str:
 
 
 def pinned_versions(index: str | os.PathLike[str], query: str) -> dict[int, str]:
-    """The version that each batch of a streaming query was matched with, by its number, as long as it is known.
+    """The versions that batches of a streaming query were matched with, by batch number, while they are known.
 
     ``query`` is the query's ``id``, which stays the same with its checkpoint. ``gm.load(index, version=…)`` loads it.
     """
@@ -151,7 +151,7 @@ def pinned_versions(index: str | os.PathLike[str], query: str) -> dict[int, str]
 
 @dataclass(frozen=True)
 class Following:
-    """An index as a task follows it for its batch."""
+    """The index that a task follows, for its batch."""
 
     path: str
     query: str
@@ -196,7 +196,7 @@ class Following:
         return matcher
 
     def _pinned(self) -> Pin | None:
-        """Pin the newest version, or the one of the batch before if that is bad. None to try again."""
+        """Pin the newest version, or that of the batch before if the newest is bad. None: try again."""
         before = pins.last_before(self._folder, self.query, self.batch)
         state = pins.state_of(self._folder)
         if before is not None and pins.is_refused(self._folder, self.query, state):
@@ -213,7 +213,7 @@ class Following:
         return None if made is None else made[0]
 
     def _newest(self) -> Pin:
-        """The newest version, which has been opened and checked."""
+        """A pin of the newest version, which is opened and checked."""
         matcher, follower = self._follower(None)
         follower.refresh()
         if follower.has_shards:
@@ -222,7 +222,7 @@ class Following:
         return Pin(follower.version, follower.checksum, follower.position.log)
 
     def _refuse(self, state: str, before: Pin, error: Exception) -> None:
-        opened.close_follower(self.path, self._key, self.device)  # it may have become the bad one
+        opened.close_follower(self.path, self._key, self.device)  # it may have moved to the bad one
         if pins.refuse(self._folder, self.query, state, str(error)):
             _LOG.warning(
                 "the newest version of %r is refused, and the query %s goes on with version %r, from batch %d on: %s",
@@ -230,7 +230,7 @@ class Following:
             )  # fmt: skip
 
     def _kept(self, before: Pin) -> Pin:
-        self._at(before.version)  # a pin to what cannot be used would stay
+        self._at(before.version)  # first, since a pin to an unusable version would stay
         made = pins.make(self._folder, self.query, self.batch, before)
         if made is None:
             raise StorageError(

@@ -1,4 +1,4 @@
-"""Rows and bytes that Spark has shuffled, as its own status says."""
+"""Rows and bytes that Spark has shuffled, according to its own status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class Shuffled:
     """What a session shuffles while a block runs: ``with Shuffled(spark) as shuffled: …``, then ``print(shuffled)``.
 
-    All jobs of the application count, also those of other threads, as long as Spark remembers their stages
+    All jobs of the application count, including those of other threads, as long as Spark remembers their stages
     (``spark.ui.retainedStages``). A task that runs again counts twice.
     """
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gpumatch.schema import SchemaLike
 
-ORDERS = ("_commit_version", "_change_ordinal")  # what Delta and Iceberg call them, as the kinds of changes below
+ORDERS = ("_commit_version", "_change_ordinal")  # names in Delta and Iceberg, as are the kinds of changes below
 PUT = ("insert", "update", "update_postimage", "update_after", "upsert")
 REMOVE = ("delete", "update_preimage", "update_before")  # an update may change the id
 _LOG = logging.getLogger("gpumatch")
@@ -37,9 +37,9 @@ _LOG = logging.getLogger("gpumatch")
 
 @dataclass(frozen=True)
 class Update:
-    """What a call of ``update_index`` has done."""
+    """What a call of ``update_index`` did."""
 
-    version: str | None  # of the index, after the call; None of a matcher in memory
+    version: str | None  # of the index, after the call; None for a matcher in memory
     put: int  # subscriptions that are new or have changed
     removed: int
     rejected: list[Rejected] = field(default_factory=list)
@@ -74,19 +74,19 @@ def update_index(
     on_error: Literal["raise", "collect"] = "raise",
     rejected: str | os.PathLike[str] | None = None,
 ) -> Update | DataStreamWriter:
-    """Change the index in a folder as a table has changed: one new version, or none if it has all of it already.
+    """Apply changes of a table to the index in a folder: as one new version, or none if it has them already.
 
-    ``changes`` has a row per change: the columns of ``build_index``, and in ``change`` what happened: insert, update or
-    upsert, or delete; so do feeds of Delta and changelog views of Iceberg. ``order`` names columns by which an id's
-    changes are ordered, so that the last one counts; ``_commit_version`` or ``_change_ordinal`` if there is one. With
-    ``mode="snapshot"`` it is the whole table instead, which Spark compares with the index.
+    ``changes`` has a row per change: the columns of ``build_index``, and in ``change`` what happened: insert, update,
+    upsert or delete, as in Delta's change feeds and Iceberg's changelog views. ``order`` names columns that order the
+    changes of an id, of which the last one counts; default: ``_commit_version`` or ``_change_ordinal`` if there is one.
+    With ``mode="snapshot"``, ``changes`` is the whole table instead, which Spark compares with the index.
 
-    ``index``: a folder, which is made if ``schema`` is given, or a matcher, such as one that has the folder open.
+    ``index``: a folder, which is created if ``schema`` is given, or a matcher, such as one that has the folder open.
 
-    With ``on_error="collect"`` bad subscriptions are left out of the index, also in their former version: it is what
-    ``build_index`` would make of the table. ``rejected``: a folder for them, in Parquet; this implies "collect".
+    With ``on_error="collect"`` bad subscriptions are left out of the index, and their former expressions too: it is
+    what ``build_index`` would make of the table. ``rejected``: a folder for them, in Parquet; this implies "collect".
 
-    Given a stream of changes it returns a ``DataStreamWriter``, to be given a checkpoint and started. Every micro-batch
+    Given a stream of changes, it returns a ``DataStreamWriter``: give it a checkpoint and start it. Every micro-batch
     is a version; one that is repeated after a failure changes nothing.
     """
     check_frame(changes, "changes")
@@ -139,14 +139,14 @@ def _update_batch(frame: DataFrame, batch: int, wanted: Wanted) -> None:
 
 
 def _update(frame: DataFrame, wanted: Wanted) -> Update:
-    """Make changes with columns named by their roles."""
+    """Apply changes with columns named by their roles."""
     table = frame.toArrow()
     with _opened(wanted) as matcher:
         return _applied(frame.sparkSession, table, matcher, wanted)
 
 
 def _compared(frame: DataFrame, roles: dict[str, str], wanted: Wanted) -> Update:
-    """Make the index what a table is."""
+    """Make the index equal to a table."""
     if frame.isStreaming:
         raise ValueError("mode='snapshot' takes a whole table, not a stream: pass a stream of changes, or a batch")
     check_roles(select(frame, dict.fromkeys(roles.values()), "the table").schema, roles)
@@ -174,7 +174,7 @@ def _integers(frame: DataFrame, matcher: gm.Matcher, roles: Mapping[str, str]) -
 
 @contextmanager
 def _opened(wanted: Wanted) -> Iterator[gm.Matcher]:
-    """The matcher to change. A folder is the only writer's while the changes are made."""
+    """The matcher to change. A folder is open for writing only while the changes are made."""
     if isinstance(wanted.index, gm.Matcher):
         yield wanted.index
         return
@@ -183,7 +183,7 @@ def _opened(wanted: Wanted) -> Iterator[gm.Matcher]:
 
 
 def _applied(session: SparkSession, table: Any, matcher: gm.Matcher, wanted: Wanted) -> Update:
-    """Make the changes of a table with columns named by their roles."""
+    """Apply the changes in a table with columns named by their roles."""
     net = Net.of(table)
     twice = [] if wanted.collect else net.twice
     if twice:
@@ -212,17 +212,17 @@ def _twice(name: Any) -> str:
 
 @dataclass(frozen=True)
 class Net:
-    """What changes come to: the last one of each id."""
+    """The net effect of changes: the last one of each id."""
 
     table: Any
     rows: list[int]  # of the subscriptions to put
     ids: list[Any]  # theirs
     removed: list[Any]
-    twice: list[Any]  # put twice at the same time, in different ways
+    twice: list[Any]  # put twice with equal order, in different ways
 
     @classmethod
     def of(cls, table: Any) -> Net:
-        """Of two changes at the same time, a removal comes first: a row may be deleted and written anew."""
+        """Of changes with equal order, a removal comes first: a row may be deleted and written anew."""
         kinds = [_is_put(kind) for kind in table["kind"].to_pylist()]
         orders = [name for name in table.column_names if name.startswith("order")]
         for name in orders:
@@ -245,7 +245,7 @@ class Net:
         return cls(table, rows, [ids[row] for row in rows], removed, list(twice))
 
     def column(self, role: str) -> list[Any]:
-        """Of the subscriptions to put."""
+        """A column of the subscriptions to put."""
         column = self.table[role].take(pa.array(self.rows, pa.int64()))
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64(), safe=False)
@@ -254,7 +254,7 @@ class Net:
 
 
 def _is_put(kind: str | None) -> bool:
-    """Whether a change puts a subscription, not removes one."""
+    """Whether a change puts a subscription, rather than removing one."""
     found = "" if kind is None else kind.lower()
     if found not in PUT + REMOVE:
         raise SchemaError(f"a change must be one of {', '.join((*PUT, *REMOVE))}, found {kind!r}")
@@ -264,7 +264,7 @@ def _is_put(kind: str | None) -> bool:
 def _write_rejected(
     session: SparkSession, folder: str, id_type: Any, rejected: Sequence[Rejected], texts: Mapping[Any, Any]
 ) -> None:
-    """A file in a folder that what it holds gives the name: a repeated batch writes it again."""
+    """Write a file in a folder named by its contents: a repeated batch writes it again."""
     columns = {
         "id": pa.array([one.id for one in rejected], id_type),
         "expr": pa.array([texts.get(one.id) for one in rejected], pa.string()),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpumatch.spark import Metrics
 
 FILES = 60  # of bars, one after another
-CHANGED = 10  # alerts that come, and as many that go, with each file
+CHANGED = 10  # alerts that are added, and as many removed, with each file
 PRICES = ", ".join(f"{name} double" for name in stocks.PRICES)
 COLUMNS = f"event bigint, date date, symbol string, {PRICES}, volume bigint"
 
@@ -68,7 +68,7 @@ def run(subscriptions: int, events: int, out: str | Path = "demo-output", seed: 
 
 
 class World(threading.Thread):
-    """Has a file of bars arrive, and changes alerts, again and again."""
+    """Writes a file of bars and changes alerts, again and again."""
 
     def __init__(self, folder: Path, matcher: gm.Matcher, bars: pa.Table, alerts: pa.Table, pause: float) -> None:
         super().__init__(daemon=True)
@@ -169,7 +169,7 @@ def check(folder: Path, query: str) -> tuple[int, int]:
 
 
 def _expected(folder: Path, versions: dict[int, str]) -> Iterator[pa.Table]:
-    """The pairs of each file: they are read in their order, one in a batch."""
+    """The pairs of each file: files are read in order, one per batch."""
     for batch, path in enumerate(sorted((folder / "bars").iterdir())):
         bars = pq.read_table(path)
         found = gm.load(folder / "index", device="cpu", version=versions[batch]).match(bars).to_arrow()
@@ -178,7 +178,7 @@ def _expected(folder: Path, versions: dict[int, str]) -> Iterator[pa.Table]:
 
 
 def _written(folder: Path) -> pa.Table:
-    """What the query wrote, without files of batches that were not completed: those are not in the sink's log."""
+    """What the query wrote, without files of incomplete batches, which are not in the sink's log."""
     names = set()
     for log in (folder / "matches" / "_spark_metadata").iterdir():
         if log.name.removesuffix(".compact").isdecimal():

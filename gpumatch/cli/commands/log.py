@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
 def _time(seconds: float) -> str:
     try:
         return dt.datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
-    except (OSError, OverflowError, ValueError):  # of a clock that was set to no year that there is, or a forged log
+    except (OSError, OverflowError, ValueError):  # from a clock set to an impossible year, or a forged log
         return f"{seconds:g} s after 1970"
 
 
