@@ -219,7 +219,7 @@ def clear_beyond(cell, code, lows, highs, both):
 
 @scalar
 def list_rows(e, words, out, start, first, clause_row, targets, had):
-    """Append the rows of all bits to ``out[:start]``; rows to find once only until all are found."""
+    """Append the rows of all bits to ``out[:start]``; with rows to find once, stop when all are found."""
     n_rows, once = targets[0], targets[1]
     n = start
     for t in range(0, words.size, WORDS):

@@ -1,4 +1,4 @@
-"""How many matches a call may return: as many as fit in memory, so that the system does not kill us."""
+"""How many matches a call may return: as many as fit in memory, so that the system does not kill the process."""
 
 from __future__ import annotations
 

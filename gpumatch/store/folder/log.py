@@ -215,7 +215,7 @@ class Log:
         if self.synced < end and not self.why_broken:
             try:
                 disk.sync(self._descriptor)
-            except BaseException:  # a retry would not tell whether they are there
+            except BaseException:  # a retry would not tell whether they are on disk
                 self.why_broken = "earlier changes could not be put on disk"
                 raise
             self.synced = end

@@ -21,7 +21,7 @@ from gpumatch.store.folder import disk, locks
 from gpumatch.store.folder.log import log_name, log_state
 from gpumatch.store.folder.manifests import MANIFEST, PINS, checked_manifest, kept_manifest, kept_name, position_of
 
-KEPT = 10  # newest batches of a query, whose pins stay; Spark repeats only the last one
+KEPT = 10  # newest batches of a query whose pins stay; Spark repeats only the last one
 SECONDS = 3600.0  # that any pin stays
 IDLE = 7 * 86400.0  # seconds without a new pin after which a query no longer keeps versions
 AGAIN = 60.0  # seconds after which a version that was refused is tried again

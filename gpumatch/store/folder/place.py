@@ -162,7 +162,7 @@ class Place:
     # Putting
 
     def contents(self) -> dict[str, Any]:
-        """What is there, by name; raises if it is not an index."""
+        """What is there, by name; raises if it is something other than an index."""
         found = {info.base_name: info for info in self.listed("")}
         if not found:
             self._check_bucket("save in")
