@@ -66,7 +66,10 @@ class Changing:
 
     def old_ids(self, count: int) -> Any:
         self.gone += count
-        return self._order[self.gone - count : self.gone]
+        numbers = np.arange(self.gone - count, self.gone)
+        return np.where(
+            numbers < self.count, self._order[numbers % self.count], numbers
+        )  # later, those that were added
 
 
 def single_calls(held: Changing) -> dict[str, float]:

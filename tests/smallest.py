@@ -109,7 +109,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "gpumatch/cli/files.py": {"_BLOCK_BYTES": "cli/test_files.py"},
     "gpumatch/subscriptions/shares.py": {"_SHARE": "subscriptions/test_shares.py"},
     "gpumatch/index/trials.py": dict.fromkeys(
-        ("_ALIKE", "_EVENTS", "_FEW_EVENTS", "_LEAST", "_SAMPLE"), "index/test_trials.py"
+        ("_ALIKE", "_EVENTS", "_FEW_EVENTS", "_LARGE", "_LEAST", "_SAMPLE"), "index/test_trials.py"
     ),
     "gpumatch/routing/shards/grid.py": dict.fromkeys(("COLUMNS", "_CELLS"), "routing/test_router.py"),
     "gpumatch/routing/shards/router.py": dict.fromkeys(("_MARKS", "_PER_LIST"), "routing/test_router.py"),
@@ -136,7 +136,7 @@ FIXED: dict[str, str] = {
     "gpumatch/expr/shapes.py": "_CACHED_LENGTH",
     "gpumatch/expr/times.py": "SECOND _CYCLE",
     "gpumatch/expr/tree.py": "MAX_DEPTH",
-    "gpumatch/index/trials.py": "_DRAWS _LONG _REPEATS",
+    "gpumatch/index/trials.py": "_DRAWS _LONG _REPEATS _SHARE",
     "gpumatch/index/atree/__init__.py": "_EXPRESSION _ITEM",
     "gpumatch/index/atree/device.py": "_WORD",
     "gpumatch/index/charts.py": "_BARS",

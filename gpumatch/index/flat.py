@@ -130,6 +130,8 @@ class Planning(NamedTuple):
     leads: bool = False
     # Used for a few clauses, or where nothing else fits in memory, and never otherwise
     last_resort: bool = False
+    # An index of a sample may have another form than that of all clauses, so the doubt remains when it has been tried
+    varies: bool = False
 
 
 Match: TypeAlias = "Callable[[FlatIndex, Attributes, Table, CodedEvents, bool, Workspace], tuple[Array, Array]]"

@@ -224,7 +224,8 @@ def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> tuple[list[_Offer
             key = part.params, id(part.clauses)
             known[key] = known[key] if key in known else timing.time(part.params, part.clauses, best)
             parts.append(part._replace(reason=f"{part.reason}; tried", cost=known[key]))
-        found.append(_Offer(tuple(parts), _SEVERAL if len(parts) > 1 else 1.0))
+        several = _SEVERAL if len(parts) > 1 else 1.0
+        found.append(_Offer(tuple(parts), several * max(_doubt_after(timing, part) for part in parts)))
         off.append(found[-1].cost / offer.cost)
         best = min(best, found[-1].cost)
     if not found:
@@ -234,6 +235,12 @@ def _tried(offers: Sequence[_Offer], timing: trials.Trials) -> tuple[list[_Offer
         grown = tuple(part._replace(cost=factor * part.cost) for part in offer.parts)
         found.append(_Offer(grown, _WORTH * offer.doubt))
     return sorted(found, key=_rank), factor
+
+
+def _doubt_after(timing: trials.Trials, part: _Part) -> float:
+    """How many times cheaper a part must be that has been tried."""
+    planning = kind_of(part.params).planning
+    return planning.doubt if planning and planning.varies and not timing.tries_all(part.clauses) else 1.0
 
 
 def _promising(offers: Sequence[_Offer]) -> list[str]:

@@ -21,7 +21,8 @@ from gpumatch.kernels.compile import compiled
 from gpumatch.opcodes import NULL, RANGE
 
 _LEAST = 4096  # with fewer clauses a trial does not pay
-_SAMPLE = 1 << 14  # clauses in a trial; costs of more are extrapolated from these and a quarter of them
+_SAMPLE, _LARGE = 1 << 14, 1 << 16  # clauses in a trial; costs of more are extrapolated from these and a quarter
+_SHARE = 16  # of many clauses one in so many is in a trial: costs rise less and less, and far from the sample it shows
 _EVENTS = 512  # a tile of A-Tree
 _FEW_EVENTS = 64  # enough to recognise an index that is far too slow
 HOPELESS = 4.0  # times the best: not worth a better measurement
@@ -57,14 +58,23 @@ class Trials:
 
     def time(self, params: IndexParams, clauses: Array, best: float) -> float:
         """Cost of all these clauses, extrapolated from a sample. ``best`` is the cost to beat."""
-        if len(clauses) <= _SAMPLE:
+        size = self._size(clauses)
+        if self.tries_all(clauses):
             return self._measure(params, clauses, best)
-        many, few = (self._some(clauses, size) for size in (_SAMPLE, _SAMPLE // 4))
+        many, few = (self._some(clauses, part) for part in (size, size // 4))
         cost = self._measure(params, many, best)
         if cost > HOPELESS * best:
             return cost * len(clauses) / len(many)
         each = max(cost - self._measure(params, few, best), 0.0) / max(len(many) - len(few), 1)
         return cost + each * (len(clauses) - len(many))
+
+    def tries_all(self, clauses: Array) -> bool:
+        """Whether these clauses are few enough to be tried without a sample."""
+        return len(clauses) <= self._size(clauses)
+
+    @staticmethod
+    def _size(clauses: Array) -> int:
+        return min(max(_SAMPLE, len(clauses) // _SHARE), _LARGE)
 
     def _some(self, clauses: Array, size: int) -> Array:
         """About ``size`` of the clauses: all those of some rows, chosen by a hash since rows may be regular. If

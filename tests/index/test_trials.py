@@ -177,6 +177,37 @@ def test_real_trials_give_the_same_answers(monkeypatch: pytest.MonkeyPatch, obse
     assert matcher.match(events(200)).counts.sum() > 0
 
 
+def test_of_more_clauses_more_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to a limit; what is extrapolated from few is too much for indexes whose costs rise less and less."""
+    sizes: set[int] = set()
+
+    def some(self: trials.Trials, clauses: Any, size: int) -> Any:
+        sizes.add(size)
+        return clauses[:size]
+
+    monkeypatch.setattr(trials.Trials, "_some", some)
+    for name, value in (("_SAMPLE", 40), ("_LARGE", 100), ("_SHARE", 4)):
+        monkeypatch.setattr(trials, name, value)
+    compiled(monkeypatch, "pstbloom", "psthash", "scan")
+    for count, tried in ((120, {40, 10}), (240, {60, 15}), (1000, {100, 25})):
+        sizes.clear()
+        matcher = gm.Matcher(SCHEMA)
+        matcher.add({at: f"px > {at} AND qty = {at % 5}" for at in range(count)})
+        matcher.plan()
+        assert sizes == tried
+
+
+@pytest.mark.parametrize(("whole", "chosen"), [(False, "pstbloom"), (True, "psthash")])
+def test_a_sample_leaves_doubt_about_psthash(monkeypatch: pytest.MonkeyPatch, whole: bool, chosen: str) -> None:
+    """In a sample there are too few clauses for pairs."""
+    times(monkeypatch, {"pstbloom": 1000.0, "psthash": 900.0})
+    compiled(monkeypatch, "pstbloom", "psthash")
+    monkeypatch.setattr(trials.Trials, "tries_all", lambda self, clauses: whole)
+    parts = (planner._Part(params, np.arange(9), "why", 1000.0) for params in (gm.PstBloom(), gm.PstHash()))
+    found, _ = planner._tried([planner._Offer((part,)) for part in parts], trials.Trials.__new__(trials.Trials))
+    assert found[0].parts[0].params.kind == chosen
+
+
 def drawn_for(matcher: gm.Matcher) -> list[Any]:
     """What trials are made of, and the events that they draw."""
     drawn: list[Any] = []

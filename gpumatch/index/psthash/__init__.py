@@ -280,6 +280,7 @@ PSTHASH = Kind(
         (PstHash(),),
         lambda costs, clauses: f"{len(clauses)} clauses, enough for finding them by two predicates to pay",
         doubt=1.25,
+        varies=True,  # pairs pay only if there are many clauses
     ),
     drivers=(*postings.DRIVERS, kernels.match_pairs, merge_rows),
     forms=(PstHash(), PstHash(access=1)),
