@@ -34,7 +34,7 @@ from gpumatch.store.folder.follower import Follower
 from gpumatch.store.segment import Segment
 from gpumatch.store.snapshot import Engine, Host, Snapshot, ids_of_one, match_slices, slices
 from gpumatch.store.source import Source
-from gpumatch.store.store import Store, blamed
+from gpumatch.store.store import Complete, Store, blamed
 from gpumatch.subscriptions.block import Attributes, BlockBuilder
 from gpumatch.subscriptions.destinations import Destinations
 from gpumatch.subscriptions.intake import Rejected, arrow_table, bad_ids, id_array, id_problem
@@ -217,22 +217,8 @@ class Matcher:
             return
         source, errors, _ = self._read(list(subscriptions), list(subscriptions.values()), "raise", None, None)
         _raise_first(source, errors)
-        self._put(source, destination, weight, known)
-
-    def _put(self, source: Source, destination: Any = None, weight: Any = None, known: bool = False) -> None:
-        """Add subscriptions in the place of those with the same ids, whose destinations and weights they get if they
-        have none.
-        """
-
-        def complete(before: Snapshot, pieces: Array, rows: Array) -> Source:
-            destinations, weights = source.destinations, source.weights
-            if destinations is None:
-                destinations = Destinations.of(before.destinations_of(pieces, rows, destination), len(source))
-            if weights is None:
-                weights = before.weights_of(pieces, rows, weight)
-            return replace(source, destinations=destinations, weights=weights)
-
-        self._store.change("replace" if known else "upsert", source.ids, complete, id_array([]), known)
+        what, completed = "replace" if known else "upsert", _completed(source, (False, False), destination, weight)
+        self._store.change(what, source.ids, completed, id_array([]), known)
 
     def change(
         self,
@@ -273,15 +259,8 @@ class Matcher:
                 raise blamed(name, IdError(f"the id {name!r} is to be changed and to be removed; name it once"))
         good = self._store.without(source, errors)
 
-        def complete(before: Snapshot, pieces: Array, rows: Array) -> Source:
-            destinations, weights = good.destinations, good.weights
-            if destination is None:
-                destinations = Destinations.of(before.destinations_of(pieces, rows, None), len(good))
-            if weight is None:
-                weights = before.weights_of(pieces, rows, None)
-            return replace(good, destinations=destinations, weights=weights)
-
-        return rejected + bad, *self._store.change("change", good.ids, complete, gone, renew=False)
+        completed = _completed(good, (destination is not None, weight is not None))
+        return rejected + bad, *self._store.change("change", good.ids, completed, gone, renew=False)
 
     def _gathering(self) -> Matcher:
         """An empty matcher, for subscriptions that arrive in several calls and are to be added in one, by ``_take``."""
@@ -293,12 +272,15 @@ class Matcher:
         errors = self._store.conflicts(source)
         return [Rejected.of(source.ids[at].as_py(), errors[at]) for at in sorted(errors)]
 
-    def _take(self, gathered: Matcher, upsert: bool) -> None:
-        """Add all of another matcher's subscriptions; those that cannot be added are left out, or changed."""
-        if upsert and len(gathered):
-            self._put(gathered._source())
-        elif len(gathered):
-            self._add_block(gathered._source(), {}, "collect")
+    def _take(self, gathered: Matcher, upsert: bool, own: tuple[bool, bool]) -> None:
+        """Add all of another matcher's subscriptions; those that cannot be added are left out, or changed: then they
+        get the destinations and weights of the other one if these are ``own``.
+        """
+        source = gathered._source()
+        if upsert and len(source):
+            self._store.change("upsert", source.ids, _completed(source, own), id_array([]))
+        elif len(source):
+            self._add_block(source, {}, "collect")
 
     def _existing(self, ids: list[Any]) -> Any:
         """Ids as an Arrow array of the type of the existing ones; of another type there is none."""
@@ -607,6 +589,22 @@ class Matcher:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _completed(source: Source, own: tuple[bool, bool], destination: Any = None, weight: Any = None) -> Complete:
+    """Gives the subscriptions of a change destinations and weights: their ``own``, or those of the ones they replace;
+    ``destination`` and ``weight`` are for new ones.
+    """
+
+    def complete(before: Snapshot, pieces: Array, rows: Array) -> Source:
+        destinations, weights = source.destinations, source.weights
+        if not own[0]:
+            destinations = Destinations.of(before.destinations_of(pieces, rows, destination), len(source))
+        if not own[1]:
+            weights = before.weights_of(pieces, rows, weight)
+        return replace(source, destinations=destinations, weights=weights)
+
+    return complete
 
 
 def _engine(device: str) -> Engine:

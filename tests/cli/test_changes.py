@@ -181,6 +181,13 @@ def test_destinations_and_weights(shell: Shell) -> None:
     changed = gm.load("idx")
     assert set(changed.destinations([{"px": 15.0}]).ids(0)) == {"east", "south", "west"}
     assert [*changed.top([{"px": 15.0}], 2)] == [["a", "c"]]
+    Path("d.csv").write_text("id,expr,to,heavy\na,px > 2,,\nhot,px > 2,,\n")
+    shell("add", "idx", "d.csv", "--upsert")
+    assert set(gm.load("idx").destinations([{"px": 15.0}]).ids(0)) == {"east", "south", "west"}
+    shell("add", "idx", "d.csv", "--upsert", "--destination", "to")  # a column of none takes them away
+    changed = gm.load("idx")
+    assert changed.destinations([{"px": 15.0}]).ids(0) == ["south"]
+    assert [*changed.top([{"px": 15.0}], 2)] == [["a", "c"]]
     Path("d.csv").write_text("id,expr,heavy\nz,px > 1,much\n")
     assert "the column 'heavy' should have numbers" in shell.fails("add", "idx", "d.csv", "--weight", "heavy")
     assert "has no column 'to'" in shell.fails("add", "idx", "d.csv", "--destination", "to")

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
         hint = ", or change those that exist with --upsert" if conflicts else ""
         check_rejected(rejected, len(table), args, "nothing was added", hint)
         before = len(matcher)
-        matcher._take(gathered, args.upsert)
+        matcher._take(gathered, args.upsert, (args.destination is not None, args.weight is not None))
         added = len(matcher) - before
         done = f"added and {len(gathered) - added:,} changed in" if args.upsert else "added to"
         seconds = time.perf_counter() - start
