@@ -22,7 +22,7 @@ from gpumatch.opcodes import NULL, RANGE
 
 _LEAST = 4096  # with fewer clauses a trial does not pay
 _SAMPLE, _LARGE = 1 << 14, 1 << 16  # clauses in a trial; costs of more are extrapolated from these and a quarter
-_SHARE = 16  # of many clauses one in so many is in a trial: costs rise less and less, and far from the sample it shows
+_SHARE = 16  # one clause in this many is in a trial if there are many: costs flatten out, which a small sample misses
 _EVENTS = 512  # a tile of A-Tree
 _FEW_EVENTS = 64  # enough to recognise an index that is far too slow
 HOPELESS = 4.0  # times the best: not worth a better measurement
@@ -58,9 +58,9 @@ class Trials:
 
     def time(self, params: IndexParams, clauses: Array, best: float) -> float:
         """Cost of all these clauses, extrapolated from a sample. ``best`` is the cost to beat."""
-        size = self._size(clauses)
         if self.tries_all(clauses):
             return self._measure(params, clauses, best)
+        size = self._size(clauses)
         many, few = (self._some(clauses, part) for part in (size, size // 4))
         cost = self._measure(params, many, best)
         if cost > HOPELESS * best:

@@ -53,13 +53,12 @@ def run(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [function(item) for item in items]
     executor, started = _executor(threads), list[Future[R]]()
     try:
-        for item in items:
-            started.append(executor.submit(function, item))
-    except RuntimeError as error:
-        if "after interpreter shutdown" not in str(error):
-            raise
-    try:
-        # At exit no more threads are started, and the caller's does the rest.
+        try:
+            for item in items:
+                started.append(executor.submit(function, item))
+        except RuntimeError as error:  # at exit no more threads are started, and the caller's does the rest
+            if "after interpreter shutdown" not in str(error):
+                raise
         return [one.result() for one in started] + [function(item) for item in items[len(started) :]]
     finally:
         for one in started:  # after an error, or Ctrl-C
